@@ -1,0 +1,108 @@
+"""Prinia: a background job queue on PostgreSQL. Everything an application needs is in this namespace.
+
+Example::
+
+    from prinia import INJECTED, Context, Prinia
+
+    app = Prinia()
+
+    @app.task(queue="email")
+    async def send_reminder(order: int, ctx: Context = INJECTED) -> str:
+        return f"reminded of order {order} on attempt {ctx.attempt}"
+"""
+
+from __future__ import annotations
+
+from prinia.app import Prinia
+from prinia.client import AppAWithin, AppWithin
+from prinia.codec import Codec, JsonCodec
+from prinia.context import INJECTED, Context
+from prinia.errors import (
+    ColourError,
+    ConfigurationError,
+    ConnectionKindError,
+    DecodeError,
+    DuplicateJob,
+    EmbeddedPostgresError,
+    EnqueueError,
+    InvalidArguments,
+    InvalidOptions,
+    JobCancelled,
+    JobFailed,
+    JobNotFound,
+    MigrationError,
+    MigrationsPending,
+    NotStorable,
+    PayloadTooLarge,
+    PriniaError,
+    ResultError,
+    ResultTimeout,
+    StorageError,
+    StorageUnavailable,
+    TaskDefinitionError,
+    UniqueBusy,
+    UnknownTask,
+)
+from prinia.handle import Job
+from prinia.job import AttemptError, JobRecord, JobState
+from prinia.newjob import AWithin, NewJob, Within
+from prinia.options import JobOptions, TaskOptions
+from prinia.outcome import Cancel, Fail, Retry, Snooze, Steering
+from prinia.retry import Delays, Exponential, Fixed, RetryPolicy
+from prinia.task import AsyncTask, Decorator, SyncTask, Task
+
+__all__ = [
+    "INJECTED",
+    "AWithin",
+    "AppAWithin",
+    "AppWithin",
+    "AsyncTask",
+    "AttemptError",
+    "Cancel",
+    "Codec",
+    "ColourError",
+    "ConfigurationError",
+    "ConnectionKindError",
+    "Context",
+    "DecodeError",
+    "Decorator",
+    "Delays",
+    "DuplicateJob",
+    "EmbeddedPostgresError",
+    "EnqueueError",
+    "Exponential",
+    "Fail",
+    "Fixed",
+    "InvalidArguments",
+    "InvalidOptions",
+    "Job",
+    "JobCancelled",
+    "JobFailed",
+    "JobNotFound",
+    "JobOptions",
+    "JobRecord",
+    "JobState",
+    "JsonCodec",
+    "MigrationError",
+    "MigrationsPending",
+    "NewJob",
+    "NotStorable",
+    "PayloadTooLarge",
+    "Prinia",
+    "PriniaError",
+    "ResultError",
+    "ResultTimeout",
+    "Retry",
+    "RetryPolicy",
+    "Snooze",
+    "Steering",
+    "StorageError",
+    "StorageUnavailable",
+    "SyncTask",
+    "Task",
+    "TaskDefinitionError",
+    "TaskOptions",
+    "UniqueBusy",
+    "UnknownTask",
+    "Within",
+]

@@ -1,0 +1,247 @@
+"""Handles on stored jobs: `Job` for one, `Jobs` for as many as there are, and the waiting for their results."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from array import array
+from bisect import bisect_right
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from typing import Any, Generic, TypeVar, overload
+
+from prinia.colour import refuse_in_loop
+from prinia.errors import JobCancelled, JobFailed, JobNotFound, ResultTimeout
+from prinia.job import JobRecord, JobState, Pushed
+from prinia.storage.protocol import Reads
+
+R = TypeVar("R")
+Ro = TypeVar("Ro", covariant=True)
+
+#: Makes a result of a job that ended as completed.
+ReadResult = Callable[[JobRecord], Ro]
+
+FIRST_WAIT, LONGEST_WAIT = 0.005, 0.5
+_LARGEST_ID = 2**63 - 1
+
+
+class Job(Generic[Ro]):
+    """A handle on a stored job. It holds nothing but the id: what it tells is looked up when asked.
+
+    ``created`` is false when a live job already held the unique key: the handle is on that one. ``xid`` is the
+    transaction that enqueued it, if known.
+
+    Example::
+
+        job = await send_reminder.aenqueue(9)
+        print(job.id, await job.aresult(timeout=10))
+    """
+
+    __slots__ = ("_read", "_waiter", "created", "id", "xid")
+
+    def __init__(
+        self, id: int, *, created: bool = True, xid: int | None = None, waiter: Waiter, read: ReadResult[Ro]
+    ) -> None:
+        """Made by Prinia: by an enqueue, by ``get_job``, by a lazy sequence of jobs."""
+        self.id = id
+        self.created = created
+        self.xid = xid
+        self._waiter = waiter
+        self._read = read
+
+    def result(self, *, timeout: float | None = None) -> Ro:
+        """Wait until the job has ended and return what its handler returned.
+
+        ``timeout`` in seconds, None for ever, 0 for one look. Raises `ResultTimeout`, `JobFailed`, `JobCancelled`,
+        `JobNotFound` (never stored, rolled back, or gone by retention), `DecodeError` when the stored result does not
+        fit the task's return type, `ColourError` in a running event loop.
+        """
+        refuse_in_loop("result()", "job.aresult()")
+        return self._read(completed(self._waiter.wait(self.id, timeout)))
+
+    async def aresult(self, *, timeout: float | None = None) -> Ro:
+        """`result`, awaited."""
+        return self._read(completed(await self._waiter.await_(self.id, timeout)))
+
+    def info(self) -> JobRecord:
+        """The job as it is now: its state, times, errors. Raises `JobNotFound`, or `ColourError` in a running loop."""
+        refuse_in_loop("info()", "job.ainfo()")
+        return self._waiter.find(self.id)
+
+    async def ainfo(self) -> JobRecord:
+        """`info`, awaited."""
+        return await self._waiter.afind(self.id)
+
+    def __repr__(self) -> str:
+        return f"<Job {self.id}{'' if self.created else ' (was there)'}>"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Job) and other.id == self.id and other._waiter is self._waiter
+
+    def __hash__(self) -> int:
+        return hash(self.id)
+
+
+class Jobs(Sequence[Job[R]]):
+    """A lazy sequence of jobs, kept as runs of consecutive ids: a million jobs of one push take a few bytes.
+
+    Example::
+
+        jobs = app.enqueue_many(resize.job(path) for path in paths)
+        print(len(jobs), jobs[0].id, [job.id for job in jobs[-10:]])
+    """
+
+    __slots__ = ("_index", "_read", "_runs", "_waiter")
+
+    def __init__(self, pushed: Iterable[Pushed], *, waiter: Waiter, read: ReadResult[R]) -> None:
+        """Made by ``enqueue_many``."""
+        self._runs = _Runs(pushed)
+        self._index = range(self._runs.length)
+        self._waiter = waiter
+        self._read = read
+
+    def __len__(self) -> int:
+        return len(self._index)
+
+    @overload
+    def __getitem__(self, at: int) -> Job[R]: ...
+    @overload
+    def __getitem__(self, at: slice) -> Jobs[R]: ...
+    def __getitem__(self, at: int | slice) -> Job[R] | Jobs[R]:
+        if isinstance(at, slice):
+            part: Jobs[R] = Jobs((), waiter=self._waiter, read=self._read)
+            part._runs, part._index = self._runs, self._index[at]
+            return part
+        return self._job(self._index[at])
+
+    def __iter__(self) -> Iterator[Job[R]]:
+        return map(self._job, self._index)
+
+    def __repr__(self) -> str:
+        return f"<Jobs: {len(self):,}>"
+
+    def _job(self, index: int) -> Job[R]:
+        pushed = self._runs[index]
+        return Job(pushed.id, created=pushed.created, xid=pushed.xid, waiter=self._waiter, read=self._read)
+
+
+class _Runs:
+    """Answers of a push, with consecutive ids of one transaction folded into one run."""
+
+    __slots__ = ("_created", "_ids", "_starts", "_xids", "length")
+
+    def __init__(self, pushed: Iterable[Pushed]) -> None:
+        self._starts, self._ids, self._xids, self._created = array("q"), array("q"), array("q"), bytearray()
+        self.length = 0
+        following: tuple[int, int, bool] | None = None
+        for one in pushed:
+            xid = -1 if one.xid is None else one.xid
+            if (one.id, xid, one.created) != following:
+                self._starts.append(self.length)
+                self._ids.append(one.id)
+                self._xids.append(xid)
+                self._created.append(one.created)
+            following = (one.id + 1, xid, one.created)
+            self.length += 1
+
+    def __getitem__(self, index: int) -> Pushed:
+        run = bisect_right(self._starts, index) - 1
+        xid = self._xids[run]
+        id = self._ids[run] + index - self._starts[run]
+        return Pushed(id, bool(self._created[run]), None if xid < 0 else xid)
+
+
+class Waiter:
+    """Waits by looking again and again: first after 5 ms, then twice as long each time, up to half a second."""
+
+    def __init__(
+        self,
+        storage: Callable[[], Reads],
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+        asleep: Callable[[float], Coroutine[Any, Any, None]] = asyncio.sleep,
+    ) -> None:
+        """The last three are time itself, for tests to replace."""
+        self._storage = storage
+        self._monotonic = monotonic
+        self._sleep = sleep
+        self._asleep = asleep
+
+    def find(self, id: int, /) -> JobRecord:
+        """The job as it is now. Raises `JobNotFound`."""
+        return _only(id, self._storage().find([id]))
+
+    async def afind(self, id: int, /) -> JobRecord:
+        """`find`, awaited."""
+        return _only(id, await self._storage().afind([id]))
+
+    def wait(self, id: int, timeout: float | None, /) -> JobRecord:
+        """The job once it has ended. Raises `JobNotFound` or `ResultTimeout`."""
+        pauses = self._pauses(timeout)
+        while not (record := self.find(id)).state.final:
+            self._sleep(_next_pause(pauses, record, timeout))
+        return record
+
+    async def await_(self, id: int, timeout: float | None, /) -> JobRecord:
+        """`wait`, awaited."""
+        pauses = self._pauses(timeout)
+        while not (record := await self.afind(id)).state.final:
+            await self._asleep(_next_pause(pauses, record, timeout))
+        return record
+
+    def _pauses(self, timeout: float | None) -> Iterator[float]:
+        """The seconds to wait before each next look; the last one ends at the timeout."""
+        if timeout is not None and not timeout >= 0:
+            raise ValueError(f"timeout={timeout!r} must be seconds, 0 or more, or None to wait for ever")
+        end = None if timeout is None else self._monotonic() + timeout
+        return self._pauses_until(end)
+
+    def _pauses_until(self, end: float | None) -> Iterator[float]:
+        pause = FIRST_WAIT
+        left = float("inf")
+        while left > 0:
+            if end is not None:
+                left = end - self._monotonic()
+            if left > 0:
+                yield min(pause, left)
+            pause = min(pause * 2, LONGEST_WAIT)
+
+
+def _next_pause(pauses: Iterator[float], record: JobRecord, timeout: float | None) -> float:
+    pause = next(pauses, None)
+    if pause is None:
+        raise ResultTimeout(
+            f"job {record.id} ({record.task}) is still {record.state} after {timeout:g} s of waiting; it goes on",
+            job_id=record.id,
+        )
+    return pause
+
+
+def _only(id: int, records: list[JobRecord]) -> JobRecord:
+    if not records:
+        raise JobNotFound(
+            f"there is no job {id}: its transaction was rolled back or has not committed, or the job ended and was "
+            f"deleted after its retention time",
+            job_id=id,
+        )
+    return records[0]
+
+
+def completed(record: JobRecord) -> JobRecord:
+    """The record of a job that ended, if it ended well. Raises `JobFailed` or `JobCancelled`, with the reason."""
+    name = f"job {record.id} ({record.task})"
+    if record.state is JobState.CANCELLED:
+        raise JobCancelled(f"{name} was cancelled: {record.reason or 'no reason was given'}", job_id=record.id)
+    if record.state is JobState.FAILED:
+        times = "1 attempt" if record.attempt == 1 else f"{record.attempt} attempts"
+        last = f"; last error: {record.errors[-1].kind}: {record.errors[-1].message}" if record.errors else ""
+        reason = f" ({record.reason})" if record.reason else ""
+        raise JobFailed(f"{name} failed after {times}{reason}{last}", job_id=record.id)
+    return record
+
+
+def check_id(id: int) -> int:
+    """The id, if there can be a job of it. Raises `JobNotFound`."""
+    if not isinstance(id, int) or isinstance(id, bool) or not 0 < id <= _LARGEST_ID:
+        raise JobNotFound(f"there is no job {id!r}: ids are whole numbers, 1 or more", job_id=0)
+    return id

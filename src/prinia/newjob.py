@@ -1,0 +1,138 @@
+"""Jobs that are not stored yet, and enqueuing them on a caller's connection."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any, Generic, ParamSpec, Protocol, TypeVar
+
+import msgspec
+
+from prinia.connection import commits_at_once
+from prinia.errors import EnqueueError
+from prinia.handle import Job, ReadResult, Waiter
+from prinia.job import JobSpec
+from prinia.pending import Pending
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Ro = TypeVar("Ro", covariant=True)
+
+
+class NewJob(msgspec.Struct, Generic[Ro], frozen=True):
+    """A job that is not stored yet: a value, checked and encoded, made by ``task.job(...)``.
+
+    ``spec`` is what will be pushed, ``read`` makes the result when the job has ended.
+
+    Example::
+
+        app.enqueue_many([send_reminder.job(9), resize.options(queue="images").job("a.png")])
+    """
+
+    spec: JobSpec
+    read: ReadResult[Ro]
+
+    def __repr__(self) -> str:
+        # Arguments may be private: a log of this value must not show them.
+        return f"<NewJob of {self.spec.task}>"
+
+
+class Enqueues(Protocol):
+    """What a task needs of its app: a place to put its jobs, and to wait for them."""
+
+    @property
+    def waiter(self) -> Waiter:
+        """Waits for results."""
+        ...
+
+    @property
+    def strict(self) -> bool:
+        """Whether a connection that would commit a job at once is refused, not only warned of."""
+        ...
+
+    def enqueue(self, job: NewJob[R], /) -> Job[R]:
+        """Store the job in a transaction of its own."""
+        ...
+
+    async def aenqueue(self, job: NewJob[R], /) -> Job[R]:
+        """`enqueue`, awaited."""
+        ...
+
+    def enqueue_within(self, connection: Any, job: NewJob[R], /) -> Job[R]:
+        """Store the job in the connection's transaction."""
+        ...
+
+    async def aenqueue_within(self, connection: Any, job: NewJob[R], /) -> Job[R]:
+        """`enqueue_within`, awaited."""
+        ...
+
+
+class Within(Generic[P, R]):
+    """A task on a blocking connection of yours: its jobs commit and roll back with your transaction.
+
+    Example::
+
+        with conn.transaction():
+            conn.execute("insert into orders (id) values (9)")
+            send_reminder.within(conn).enqueue(9)
+    """
+
+    __slots__ = ("_client", "_connection", "_job")
+
+    def __init__(self, client: Enqueues, connection: Any, job: Callable[P, NewJob[R]]) -> None:
+        """Made by ``task.within(connection)``."""
+        self._client = client
+        self._connection = connection
+        self._job = job
+
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
+        """Store a job in the connection's transaction. May be called in a running event loop.
+
+        Raises as ``task.enqueue`` does, and `ConnectionKindError`.
+        """
+        job = self._job(*args, **kwargs)
+        refuse_loose(self._connection, strict=self._client.strict)
+        return self._client.enqueue_within(self._connection, job)
+
+
+class AWithin(Generic[P, R]):
+    """A task on an async connection of yours: its jobs commit and roll back with your transaction.
+
+    Example::
+
+        async with conn.transaction():
+            await conn.execute("insert into orders (id) values (9)")
+            await send_reminder.within(conn).aenqueue(9)
+    """
+
+    __slots__ = ("_client", "_connection", "_job")
+
+    def __init__(self, client: Enqueues, connection: Any, job: Callable[P, NewJob[R]]) -> None:
+        """Made by ``task.within(connection)``."""
+        self._client = client
+        self._connection = connection
+        self._job = job
+
+    def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, Job[R]]:
+        """Store a job in the connection's transaction. Raises as ``task.aenqueue`` does, and `ConnectionKindError`."""
+        job = self._job(*args, **kwargs)
+        refuse_loose(self._connection, strict=self._client.strict)
+        start = partial(self._client.aenqueue_within, self._connection, job)
+        return Pending(f"{job.spec.task}.within(...).aenqueue(...)", start)
+
+
+def refuse_loose(connection: Any, *, strict: bool, depth: int = 3) -> None:
+    """Warn of a connection that would commit the job at once; when strict, raise `EnqueueError` instead.
+
+    ``depth`` is how many frames up the call was made that the warning points at.
+    """
+    if not commits_at_once(connection):
+        return
+    reason = (
+        "the connection is in autocommit and outside a transaction: the job would commit at once, by itself. "
+        "Open a transaction around it (with conn.transaction(): ...), or enqueue without within()"
+    )
+    if strict:
+        raise EnqueueError(f"within(): {reason}")
+    warnings.warn(f"within(): {reason}", RuntimeWarning, stacklevel=depth)

@@ -1,0 +1,167 @@
+"""Where in a value is what cannot be stored? Asked only once something is known or feared to be wrong."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import enum
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+#: Deeper than any value that msgspec can encode: a walk that gets here goes in circles.
+_DEEPEST = 2000
+_TOO_DEEP = "is nested too deeply, or contains itself"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Culprit:
+    """One thing that cannot be stored: its path from the root (``$``), and what is wrong with it."""
+
+    path: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.reason}"
+
+
+def find_culprit(value: object, *, nul: bool = False, naive: bool = False) -> Culprit | None:
+    """The first part of ``value``, in reading order, that cannot be stored; None when all is fine.
+
+    With ``nul`` a NUL character counts too, with ``naive`` a time without a time zone.
+
+    Example::
+
+        find_culprit({"a": [1.0, float("nan")]})   # $.a[1]: NaN has no place in JSON
+    """
+    stack: list[tuple[int, str, object]] = [(0, "$", value)]
+    while stack:
+        depth, path, part = stack.pop()
+        if depth > _DEEPEST:
+            return Culprit("$", _TOO_DEEP)
+        if isinstance(part, Mapping):
+            for key in part:
+                if reason := _reason(key, nul, naive):
+                    return Culprit(path, f"the key {_short(key)} {reason}")
+        children = _children(part)
+        if children is not None:
+            stack.extend(reversed([(depth + 1, path + step, child) for step, child in children]))
+        elif reason := _reason(part, nul, naive):
+            return Culprit(path, reason)
+    return None
+
+
+def explain_failure(value: object, error: Exception) -> Culprit:
+    """Why encoding ``value`` raised ``error``, and where."""
+    if isinstance(error, RecursionError):
+        return Culprit("$", _TOO_DEEP)
+    return find_culprit(value) or Culprit("$", str(error))
+
+
+def plain(value: object) -> object:
+    """The plain form of a subclass of str, int or float, which msgspec refuses as it stands.
+
+    Frameworks have such types (marked-safe strings, numeric scalars). Raises `NotImplementedError` for others.
+    """
+    # Not str(value) and so on: the subclass may have its own idea of that.
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, int):
+        return int.__int__(value)
+    if isinstance(value, float):
+        return float.__float__(value)
+    raise NotImplementedError(f"a {_type_name(value)} cannot be stored as JSON")
+
+
+def _children(part: Any) -> Iterator[tuple[str, object]] | None:
+    """The parts of a container with the steps that lead to them; None for anything else."""
+    if isinstance(part, Mapping):
+        return ((_key_step(key), child) for key, child in part.items())
+    if isinstance(part, list | tuple | set | frozenset):
+        return ((f"[{index}]", child) for index, child in enumerate(part))
+    if isinstance(part, type):
+        return None
+    if isinstance(part, msgspec.Struct):
+        return _fields(part, zip(part.__struct_encode_fields__, part.__struct_fields__, strict=True))
+    if dataclasses.is_dataclass(part):
+        return _fields(part, ((field.name, field.name) for field in dataclasses.fields(part)))
+    if hasattr(part, "__attrs_attrs__"):
+        return _fields(part, ((field.name, field.name) for field in part.__attrs_attrs__))
+    return None
+
+
+def _fields(part: object, names: Iterator[tuple[str, str]] | zip[tuple[str, str]]) -> Iterator[tuple[str, object]]:
+    for shown, name in names:
+        child = getattr(part, name, msgspec.UNSET)
+        if child is not msgspec.UNSET:
+            yield f".{shown}", child
+
+
+def _key_step(key: object) -> str:
+    return f".{key}" if isinstance(key, str) and key.isidentifier() else f"[{_short(key)}]"
+
+
+def _short(value: object) -> str:
+    text = ascii(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _type_name(value: object) -> str:
+    kind = type(value)
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _reason(leaf: object, nul: bool, naive: bool) -> str | None:
+    """What is wrong with a value that is no container."""
+    if isinstance(leaf, enum.Enum):
+        leaf = leaf.value
+    if isinstance(leaf, str):
+        return _reason_of_text(leaf, nul)
+    if isinstance(leaf, float):
+        return None if math.isfinite(leaf) else f"{_nonfinite_name(leaf)} has no place in JSON"
+    if isinstance(leaf, datetime.datetime | datetime.time) and naive and is_naive(leaf):
+        return NAIVE
+    return _reason_of_other(leaf)
+
+
+#: What is said of a time without a time zone.
+NAIVE = "has no time zone; write for example datetime.now(timezone.utc)"
+
+
+def is_naive(value: datetime.datetime | datetime.time) -> bool:
+    """Whether nobody can tell which moment is meant."""
+    return value.utcoffset() is None
+
+
+def text_fault(text: str) -> str | None:
+    """What makes a text unfit for PostgreSQL: NUL or a lone surrogate. None for a fit one."""
+    return _reason_of_text(text, True)
+
+
+def _reason_of_text(text: str, nul: bool) -> str | None:
+    if nul and "\0" in text:
+        return "contains a NUL character, which PostgreSQL cannot store in text"
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        return f"contains a lone surrogate at position {error.start}, which is no Unicode character"
+    return None
+
+
+def _nonfinite_name(number: float) -> str:
+    if math.isnan(number):
+        return "NaN"
+    return "Infinity" if number > 0 else "-Infinity"
+
+
+def _reason_of_other(leaf: Any) -> str | None:
+    try:
+        msgspec.json.encode(leaf, enc_hook=plain)
+    except NotImplementedError as error:
+        return str(error)
+    except Exception as error:
+        # int and str refuse in words of their own (too many digits, for one).
+        return f"cannot be stored: {error}"
+    return None

@@ -1,0 +1,43 @@
+"""Push: first what each job becomes, then all of them at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from prinia.errors import DuplicateJob
+from prinia.job import JobSpec, Pushed, UniqueKey
+from prinia.storage.memory.tables import Tables, encode_meta
+
+
+def push(tables: Tables, specs: Sequence[JobSpec]) -> tuple[Pushed, ...]:
+    """Store these jobs, all or none. Raises `DuplicateJob` or `InvalidOptions` with nothing stored."""
+    metas = [encode_meta(spec) for spec in specs]
+    with tables.lock:
+        answers = _plan(tables, specs)
+        now = tables.now()
+        for answer, spec, meta in zip(answers, specs, metas, strict=True):
+            if answer.created:
+                tables.insert(answer.id, spec, meta, now)
+        tables.ring({spec.queue for answer, spec in zip(answers, specs, strict=True) if answer.created})
+    return answers
+
+
+def _plan(tables: Tables, specs: Sequence[JobSpec]) -> tuple[Pushed, ...]:
+    planned: dict[bytes, int] = {}
+    answers: list[Pushed] = []
+    for spec in specs:
+        holder = None if spec.unique is None else _holder(tables, spec.unique, planned)
+        if holder is not None:
+            answers.append(Pushed(holder, created=False))
+            continue
+        answers.append(Pushed(next(tables.ids)))
+        if spec.unique is not None:
+            planned[spec.unique.hash] = answers[-1].id
+    return tuple(answers)
+
+
+def _holder(tables: Tables, key: UniqueKey, planned: dict[bytes, int]) -> int | None:
+    holder = tables.unique.get(key.hash, planned.get(key.hash))
+    if holder is not None and key.on_conflict == "raise":
+        raise DuplicateJob(f"job {holder} holds the unique key {key.text!r} and has not ended", job_id=holder)
+    return holder

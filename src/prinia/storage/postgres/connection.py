@@ -1,0 +1,202 @@
+"""Connections to PostgreSQL, and the only place where the driver's errors become Prinia's."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import psycopg
+from psycopg import errors as pg
+
+from prinia.errors import MigrationsPending, StorageError, StorageUnavailable
+
+#: A connection that the network swallowed is noticed after about half a minute, not after the kernel's two hours.
+KEEPALIVE: dict[str, Any] = {
+    "connect_timeout": 10,
+    "keepalives": 1,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 30_000,
+}
+#: What every statement of Prinia's may rely on, whatever the database, the role or the pooler has set.
+BASE_SETTINGS = {
+    "timezone": "UTC",
+    "datestyle": "ISO",
+    "default_transaction_isolation": "read committed",
+    "statement_timeout": "30s",
+    "lock_timeout": "10s",
+    "idle_in_transaction_session_timeout": "60s",
+}
+#: Hot statements walk indexes, always: a plan must not flip with the table's statistics (see docs/architecture.md).
+HOT_SETTINGS = BASE_SETTINGS | {
+    "enable_seqscan": "off",
+    "enable_bitmapscan": "off",
+    "enable_mergejoin": "off",
+    "jit": "off",
+    "plan_cache_mode": "force_generic_plan",
+}
+
+_MISSING = (pg.UndefinedTable, pg.UndefinedFunction, pg.InvalidSchemaName, pg.UndefinedColumn)
+#: SQLSTATE classes of trouble that passes by itself: connections, resources, shutdown, a standby that was promoted.
+_PASSING_CLASSES = ("08", "53", "57")
+_PASSING = (pg.ReadOnlySqlTransaction, pg.SerializationFailure, pg.DeadlockDetected, pg.LockNotAvailable)
+
+
+def translate(error: psycopg.Error, *, schema: str = "prinia") -> StorageError:
+    """The Prinia error for a driver's error, most specific first."""
+    detail = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    state = error.sqlstate or ""
+    if isinstance(error, _MISSING):
+        option = "" if schema == "prinia" else f" --schema {schema!r}"
+        return MigrationsPending(
+            f"Prinia's tables in schema {schema!r} are missing or older than this version ({detail});"
+            f" run: prinia migrate{option}"
+        )
+    if isinstance(error, _PASSING) or state[:2] in _PASSING_CLASSES:
+        return StorageUnavailable(f"the database cannot serve this now: {detail}")
+    if isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError)) and not state:
+        return StorageUnavailable(f"no connection to the database: {detail}")
+    return StorageError(f"the database refused: {detail}")
+
+
+@contextlib.contextmanager
+def translated(schema: str = "prinia") -> Iterator[None]:
+    """Raise Prinia's errors for the driver's within the block; the driver's stays as the cause."""
+    try:
+        yield
+    except psycopg.Error as error:
+        raise translate(error, schema=schema) from error
+
+
+def array(items: Sequence[object]) -> str:
+    """An array literal: psycopg spends about 3 µs on each element of a list, this much less."""
+    return "{" + ",".join(map(str, items)) + "}"
+
+
+def text_array(items: Sequence[str]) -> str:
+    """An array literal of strings that may hold anything."""
+    quoted = ('"' + item.replace("\\", "\\\\").replace('"', '\\"') + '"' for item in items)
+    return "{" + ",".join(quoted) + "}"
+
+
+def _assignments(settings: Mapping[str, str], *, local: bool) -> str:
+    scope = "true" if local else "false"
+    return "select " + ", ".join(f"set_config('{name}', '{value}', {scope})" for name, value in settings.items())
+
+
+class AsyncLine:
+    """One long-lived connection of a worker, for one statement at a time; it connects when used and after a loss.
+
+    On a direct connection settings are made once and statements are prepared. Behind a transaction pooler, which
+    shows by a backend that is not the one it was told, nothing may outlive a transaction: the settings go with each
+    statement and nothing is prepared.
+    """
+
+    def __init__(self, dsn: Callable[[], str], *, name: str, schema: str, settings: Mapping[str, str]) -> None:
+        self._dsn = dsn
+        self._name = name
+        self._schema = schema
+        self._settings = settings
+        self._connection: psycopg.AsyncConnection[tuple[Any, ...]] | None = None
+        self.direct = True
+        #: How often it connected; who remembers things about a session compares.
+        self.session = 0
+
+    async def connect(self) -> psycopg.AsyncConnection[tuple[Any, ...]]:
+        """The connection, opened if there is none."""
+        if self._connection is not None and not self._connection.closed:
+            return self._connection
+        await self.close()
+        with translated(self._schema):
+            connection = await psycopg.AsyncConnection.connect(
+                self._dsn(), autocommit=True, application_name=self._name, prepare_threshold=None, **KEEPALIVE
+            )
+            try:
+                cursor = await connection.execute("select pg_backend_pid()")
+                row = await cursor.fetchone()
+                self.direct = row is not None and row[0] == connection.info.backend_pid
+                if self.direct:
+                    connection.prepare_threshold = 0
+                    connection.prepared_max = 500
+                    await connection.execute(_assignments(self._settings, local=False))
+            except BaseException:
+                await connection.close()
+                raise
+        self._connection = connection
+        self.session += 1
+        return connection
+
+    async def run(self, sql: str, params: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
+        """Run one statement, in a transaction of its own. A call that is cancelled or fails drops the connection
+        unless it is known to be in order."""
+        connection = await self.connect()
+        try:
+            with translated(self._schema):
+                if self.direct:
+                    cursor = await connection.execute(sql, params, binary=True)
+                    return await cursor.fetchall() if cursor.description else []
+                return await self._run_pooled(connection, sql, params)
+        except StorageUnavailable:
+            await self.close()
+            raise
+        except StorageError:
+            raise
+        except BaseException:
+            await self.close()
+            raise
+
+    async def _run_pooled(
+        self, connection: psycopg.AsyncConnection[tuple[Any, ...]], sql: str, params: Mapping[str, Any] | None
+    ) -> list[tuple[Any, ...]]:
+        async with connection.pipeline(), connection.transaction():
+            await connection.execute(_assignments(self._settings, local=True))
+            cursor = await connection.execute(sql, params, binary=True)
+        return await cursor.fetchall() if cursor.description else []
+
+    async def close(self) -> None:
+        """Close the connection, if any. The next `run` connects again."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await connection.close()
+
+
+class SyncLine:
+    """`AsyncLine` for a thread: the heartbeat's connection."""
+
+    def __init__(self, dsn: Callable[[], str], *, name: str, schema: str, settings: Mapping[str, str]) -> None:
+        self._dsn = dsn
+        self._name = name
+        self._schema = schema
+        self._settings = settings
+        self._connection: psycopg.Connection[tuple[Any, ...]] | None = None
+
+    def connect(self) -> psycopg.Connection[tuple[Any, ...]]:
+        """The connection, opened if there is none."""
+        if self._connection is not None and not self._connection.closed:
+            return self._connection
+        with translated(self._schema):
+            self._connection = psycopg.connect(
+                self._dsn(), autocommit=True, application_name=self._name, prepare_threshold=None, **KEEPALIVE
+            )
+        return self._connection
+
+    def run(self, sql: str, params: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
+        """Run one statement, in a transaction of its own."""
+        connection = self.connect()
+        try:
+            with translated(self._schema), connection.transaction():
+                with connection.pipeline():
+                    connection.execute(_assignments(self._settings, local=True))
+                    cursor = connection.execute(sql, params)
+                return cursor.fetchall() if cursor.description else []
+        except StorageUnavailable:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Close the connection, if any."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()

@@ -1,0 +1,333 @@
+"""A worker's side of the storage: claim, ack, recover, over one claim and one ack connection."""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from prinia.errors import StorageError, StorageUnavailable
+from prinia.job import MAX_KEPT_ERRORS, ClaimedExtras, ClaimedJob, Instance
+from prinia.outcome import Ack, AckKind
+from prinia.retry import RetryPolicy
+from prinia.storage.postgres.bell import PostgresBell
+from prinia.storage.postgres.connection import HOT_SETTINGS, AsyncLine, array, text_array
+from prinia.storage.postgres.listener import Listener
+from prinia.storage.postgres.marks import LaneKey, Marks, Position
+from prinia.storage.postgres.migrate import acheck
+from prinia.storage.postgres.sql import Sql
+from prinia.storage.protocol import Claim, Receipt
+from prinia.storage.text import storable
+
+#: A limit is a literal of the statement, and each literal a statement to prepare: so few sizes.
+CLAIM_SIZES = (1000, 500, 200, 100, 50, 20, 10, 5, 2, 1)
+#: At most so many lanes in one claim.
+MAX_LANES = 64
+#: Looking for unknown lanes may take this part of the time: where dead rows make it dear, it gets rare.
+PROBE_SHARE = 0.05
+#: Losing claims by a server crash loses nothing (the jobs are ready again), so they need not wait for the disk.
+CLAIM_SETTINGS = HOT_SETTINGS | {"synchronous_commit": "off"}
+
+
+class _Extras(msgspec.Struct):
+    codec: str
+    timeout: float | None
+    retry: RetryPolicy | None
+    expired: bool
+    tags: tuple[str, ...] | None
+    meta: dict[str, Any] | None
+
+
+_decode_extras = msgspec.json.Decoder(_Extras).decode
+
+
+class PostgresConsumer:
+    """`prinia.storage.protocol.Consumer` on PostgreSQL."""
+
+    def __init__(self, dsn: Callable[[], str], sql: Sql, instance: Instance, listener: Listener) -> None:
+        self._sql = sql
+        self._instance = instance
+        name = f"prinia worker {instance.name}"
+        self._claims = AsyncLine(dsn, name=name, schema=sql.schema, settings=CLAIM_SETTINGS)
+        self._acks = AsyncLine(dsn, name=name, schema=sql.schema, settings=HOT_SETTINGS)
+        self._bell = PostgresBell(listener, instance.queues)
+        self._marks = Marks(instance.queues)
+        self._session = 0
+        self._excluded: list[str] = []
+        self._probe_at = 0.0
+        self._with_history: set[int] = set()
+        self._statements = {size: sql.query("claim", limit=str(size)) for size in CLAIM_SIZES}
+        self._claim_alone = sql.query("claim_alone")
+        self._look = sql.query("look")
+        self._complete = sql.query("complete")
+        self._ack = sql.query("ack", kept_errors=str(MAX_KEPT_ERRORS))
+        self._settle = sql.query("settle")
+        self._recover = sql.query("recover")
+        self._held = sql.query("held")
+
+    @property
+    def bell(self) -> PostgresBell:
+        """The bell over the queues of this instance."""
+        return self._bell
+
+    async def open(self) -> None:
+        """Connect, check the schema, make sure of the archive, register."""
+        await acheck(await self._claims.connect(), schema=self._sql.schema)
+        await self._acks.run(self._sql.render("select {schema}.make_leaves()"))
+        await self._acks.run(
+            self._sql.query("register"),
+            {
+                "id": str(self._instance.id),
+                "name": self._instance.name,
+                "queues": text_array(self._instance.queues),
+                "tasks": text_array(self._instance.tasks),
+                "host": self._instance.host,
+                "pid": self._instance.pid,
+                "version": self._instance.version,
+                "concurrency": self._instance.concurrency,
+            },
+        )
+        await self._bell.open()
+
+    async def close(self) -> None:
+        """Take the instance off the register, disconnect."""
+        try:
+            await self._bell.close()
+            await self._acks.run(self._sql.query("unregister"), {"id": str(self._instance.id)})
+        finally:
+            await self._claims.close()
+            await self._acks.close()
+
+    def exclude(self, task: str, /) -> None:
+        """Claim no job of this task any more."""
+        if task not in self._excluded:
+            self._excluded.append(task)
+
+    # -- claim ----------------------------------------------------------------------------------------------------
+
+    async def claim(self, limit: int, /, *, token: int, alone: bool = False, thorough: bool = True) -> Claim:
+        """`prinia.storage.protocol.Consumer.claim`; see `prinia.storage.postgres.marks` for where it looks."""
+        if alone:
+            return Claim(await self._claim_one_alone(token))
+        size = next(size for size in CLAIM_SIZES if size <= limit)
+        turns = self._marks.turns()
+        full = self._marks.scan_all_if_due(time.monotonic())
+        jobs = await self._claim(size, token, turns, full=full)
+        if jobs or not thorough:
+            return Claim(jobs)
+        self._marks.scan_floors()
+        jobs = await self._claim(size, token, turns)
+        if jobs:
+            return Claim(jobs)
+        return await self._look_around(turns)
+
+    async def _claim(self, size: int, token: int, turns: list[str], *, full: bool = False) -> list[ClaimedJob]:
+        jobs: list[ClaimedJob] = []
+        started = time.monotonic()
+        await self._new_session()
+        lanes = self._marks.in_order(turns)
+        for at in range(0, max(len(lanes), 1), MAX_LANES):
+            chunk = lanes[at : at + MAX_LANES]
+            jobs += await self._claim_lanes(size, token, turns, chunk, probe=at == 0)
+            if jobs:
+                break
+        if full:
+            self._marks.scanned_all(time.monotonic(), time.monotonic() - started)
+        return jobs
+
+    async def _new_session(self) -> None:
+        await self._claims.connect()
+        if self._session != self._claims.session:
+            self._session = self._claims.session
+            self._marks.drop()
+
+    async def _claim_lanes(
+        self, size: int, token: int, turns: list[str], lanes: list[tuple[LaneKey, Any]], *, probe: bool
+    ) -> list[ClaimedJob]:
+        now = time.monotonic()
+        gaps = self._marks.gaps() if probe and now >= self._probe_at else []
+        starts = [lane.start for _, lane in lanes]
+        [row] = await self._claims.run(
+            self._statements[size],
+            {
+                "owner": str(self._instance.id),
+                "token": str(token),
+                "turns": text_array(turns),
+                "queues": text_array([queue for (queue, _), _ in lanes]),
+                "priorities": array([priority for (_, priority), _ in lanes]),
+                "times": _times(starts),
+                "ids": array([start[1] if start else 0 for start in starts]),
+                "gap_queues": text_array([queue for queue, _, _ in gaps]),
+                "gap_lows": array([low for _, low, _ in gaps]),
+                "gap_highs": array([high for _, _, high in gaps]),
+                "excluded": text_array(self._excluded),
+            },
+        )
+        found = list(zip(row[13] or (), row[14] or (), strict=True))
+        if gaps:
+            self._probe_at = time.monotonic() + row[15] / PROBE_SHARE
+        self._marks.add(found)
+        known = {key for key, _ in lanes} | set(found)
+        visited = [key for key, _ in self._marks.in_order(turns) if key in known]
+        taken: dict[LaneKey, Position] = {
+            (queue, priority): (at, job_id)
+            for queue, priority, at, job_id in zip(*(column or () for column in row[9:13]), strict=True)
+        }
+        ids = row[0] or ()
+        self._marks.advance(visited, taken, short=len(ids) < size)
+        self._marks.observe(server_now=row[16], xid=row[17], xmin=row[18], now=time.monotonic())
+        return self._jobs(token, row[:9])
+
+    async def _claim_one_alone(self, token: int) -> list[ClaimedJob]:
+        [row] = await self._claims.run(
+            self._claim_alone,
+            {
+                "owner": str(self._instance.id),
+                "token": str(token),
+                "queues": text_array(self._instance.queues),
+                "excluded": text_array(self._excluded),
+            },
+        )
+        return self._jobs(token, row)
+
+    def _jobs(self, token: int, columns: tuple[Any, ...]) -> list[ClaimedJob]:
+        if columns[0] is None:
+            return []
+        ids, tasks, queues, priorities, attempts, max_attempts, crashes, args, extras = columns
+        jobs = [
+            ClaimedJob(job_id, token, task, queue, priority, attempt, most, crash, data, extra and _extras(extra))
+            for job_id, task, queue, priority, attempt, most, crash, data, extra in zip(
+                ids, tasks, queues, priorities, attempts, max_attempts, crashes, args, extras, strict=True
+            )
+        ]
+        self._with_history.update(job.id for job in jobs if job.attempt > 1 or job.crashes)
+        return jobs
+
+    async def _look_around(self, turns: list[str]) -> Claim:
+        keys = list(self._marks.lanes)
+        [row] = await self._claims.run(
+            self._look,
+            {
+                "turns": text_array(turns),
+                "queues": text_array([queue for queue, _ in keys]),
+                "priorities": array([priority for _, priority in keys]),
+                "excluded": text_array(self._excluded),
+            },
+        )
+        self._marks.jump(
+            {
+                (queue, priority): (at, job_id)
+                for queue, priority, at, job_id in zip(*(column or () for column in row[:4]), strict=True)
+            }
+        )
+        return Claim((), next_due=row[4], suspects=row[5])
+
+    # -- ack ------------------------------------------------------------------------------------------------------
+
+    async def ack(self, acks: Sequence[Ack], /) -> Receipt:
+        """`prinia.storage.protocol.Consumer.ack`: one statement for what is simply completed, one for the rest."""
+        plain = [ack for ack in acks if ack.kind is AckKind.COMPLETE and ack.id not in self._with_history]
+        other = [ack for ack in acks if ack.kind is not AckKind.COMPLETE or ack.id in self._with_history]
+        unsettled = [*(await self._flush(plain, self._complete, _complete_params) if plain else ())]
+        unsettled += await self._flush(other, self._ack, _ack_params) if other else ()
+        receipt = await self._settled(unsettled) if unsettled else Receipt()
+        self._with_history.difference_update(ack.id for ack in other if ack.id not in receipt.busy)
+        return receipt
+
+    async def _flush(
+        self, acks: list[Ack], statement: str, params: Callable[[list[Ack]], dict[str, str]]
+    ) -> Iterable[Ack]:
+        acks.sort(key=lambda ack: ack.id)
+        values = params(acks) | {"owner": str(self._instance.id), "ids": array([ack.id for ack in acks])}
+        try:
+            [(recorded, *_)] = await self._acks.run(statement, values)
+        except StorageError as error:
+            if not _no_leaf(error):
+                raise
+            await self._acks.run(self._sql.render("select {schema}.make_leaves()"))
+            [(recorded, *_)] = await self._acks.run(statement, values)
+        return () if recorded == len(acks) else acks
+
+    async def _settled(self, acks: list[Ack]) -> Receipt:
+        rows = await self._acks.run(
+            self._settle,
+            {
+                "owner": str(self._instance.id),
+                "ids": array([ack.id for ack in acks]),
+                "tokens": array([ack.token for ack in acks]),
+            },
+        )
+        return Receipt(
+            lost=frozenset(job_id for job_id, verdict in rows if verdict == "lost"),
+            busy=frozenset(job_id for job_id, verdict in rows if verdict == "busy"),
+        )
+
+    # -- recover --------------------------------------------------------------------------------------------------
+
+    async def recover(self, tokens: Sequence[int], running: Sequence[ClaimedJob], /) -> frozenset[int]:
+        """`prinia.storage.protocol.Consumer.recover`."""
+        owner = str(self._instance.id)
+        if tokens:
+            await self._acks.run(self._recover, {"owner": owner, "tokens": array(tokens)})
+        if not running:
+            return frozenset()
+        held = await self._acks.run(
+            self._held,
+            {
+                "owner": owner,
+                "ids": array([job.id for job in running]),
+                "tokens": array([job.token for job in running]),
+            },
+        )
+        return frozenset(job.id for job in running).difference(job_id for (job_id,) in held)
+
+
+def _times(positions: list[Position]) -> str:
+    return text_array([position[0].isoformat() if position else "-infinity" for position in positions])
+
+
+def _extras(text: str) -> ClaimedExtras:
+    extras = _decode_extras(text)
+    return ClaimedExtras(
+        codec=extras.codec,
+        timeout=extras.timeout,
+        retry=extras.retry,
+        expired=extras.expired,
+        tags=extras.tags or (),
+        meta=extras.meta or {},
+    )
+
+
+def _complete_params(acks: list[Ack]) -> dict[str, str]:
+    return {
+        "tokens": array([ack.token for ack in acks]),
+        "results": array(["null" if ack.result is None else f'"\\\\x{ack.result.hex()}"' for ack in acks]),
+    }
+
+
+def _ack_params(acks: list[Ack]) -> dict[str, str]:
+    return {"acks": json.dumps([_ack_row(ack) for ack in acks])}
+
+
+def _ack_row(ack: Ack) -> dict[str, Any]:
+    row: dict[str, Any] = {"id": ack.id, "token": ack.token, "kind": ack.kind, "delay": ack.delay}
+    row["uncounted"] = ack.uncounted
+    if ack.result is not None:
+        row["result64"] = base64.b64encode(ack.result).decode()
+    if ack.reason is not None:
+        row["reason"] = storable(ack.reason)
+    if ack.error is not None:
+        row["error_attempt"] = ack.error.attempt
+        row["error_kind"] = storable(ack.error.kind)
+        row["error_message"] = storable(ack.error.message)
+        row["error_traceback"] = ack.error.traceback and storable(ack.error.traceback)
+    return row
+
+
+def _no_leaf(error: StorageError) -> bool:
+    """Whether an insert into the archive found no leaf for its time."""
+    return not isinstance(error, StorageUnavailable) and "no partition of relation" in str(error)

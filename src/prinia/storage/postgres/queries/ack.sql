@@ -1,0 +1,96 @@
+-- Record outcomes of every kind, each only where the row still carries the fence. A final one moves the row and its
+-- error history into the archive; any other leaves the same live row, with owner and token behind so that a resent ack
+-- is recognised. A cancel request on the row turns whatever would live on into cancelled.
+with acked as materialized (
+    select a.*
+      from json_to_recordset(%(acks)s::json) as a (
+           id bigint, token bigint, kind text, result64 text, error_attempt integer, error_kind text,
+           error_message text, error_traceback text, reason text, delay float8, uncounted boolean)
+),
+locked as materialized (
+    select j.ctid as at, j.id, j.token, j.cancel_requested_at
+      from {schema}.jobs j
+     where j.id = any (%(ids)s::bigint[]) and j.owner = %(owner)s::uuid and j.claimed_at is not null
+     order by j.id
+       for update skip locked
+),
+mine as materialized (
+    select l.at, l.id,
+           case when a.kind = 'complete' then 'completed'
+                when a.kind = 'fail' then 'failed'
+                when a.kind = 'cancel' or l.cancel_requested_at is not null then 'cancelled' end as state
+      from locked l
+      join acked a on a.id = l.id and a.token = l.token
+),
+noted as (
+    insert into {schema}.attempts (job_id, attempt, kind, message, traceback)
+    select a.id, a.error_attempt, a.error_kind, a.error_message, a.error_traceback
+      from acked a
+      join mine m on m.id = a.id
+     where a.error_kind is not null and m.state is null
+),
+trimmed as (
+    delete from {schema}.attempts
+     where id = any (array(
+           select old.id
+             from acked a
+             cross join lateral (
+                  select t.id from {schema}.attempts t where t.job_id = a.id order by t.id desc offset {kept_errors} - 1
+             ) old
+            where a.error_kind is not null
+              and exists (select from mine m where m.id = a.id and m.state is null)))
+),
+history as (
+    delete from {schema}.attempts t
+     where t.job_id = any (array(select m.id from mine m where m.state is not null))
+    returning t.id, t.job_id, t.attempt, t.kind, t.message, t.traceback, t.at
+),
+gone as (
+    delete from {schema}.jobs j
+     where j.ctid = any (array(select m.at from mine m where m.state is not null))
+    returning j.*
+),
+archived as (
+    insert into {schema}.archive (
+        id, drop_at, scheduled_at, created_at, started_at, token, owner, attempt, max_attempts, priority, crashes,
+        max_crashes, rerun_after_crash, state, queue, task, codec, args, result, timeout, retry, unique_key, reason,
+        errors, tags, meta)
+    select g.id,
+           statement_timestamp() + case m.state
+               when 'completed' then coalesce(q.keep_completed, interval '1 day')
+               when 'failed' then coalesce(q.keep_failed, interval '30 days')
+               else coalesce(q.keep_cancelled, interval '7 days') end,
+           g.scheduled_at, g.created_at, g.claimed_at, g.token, g.owner, g.attempt - coalesce(a.uncounted, false)::int,
+           g.max_attempts, g.priority, g.crashes, g.max_crashes, g.rerun_after_crash, m.state, g.queue, g.task,
+           g.codec, case when m.state <> 'completed' or octet_length(g.args) <= 2048 then g.args end,
+           decode(a.result64, 'base64'), g.timeout, g.retry, g.unique_key,
+           case when m.state = 'cancelled'
+                then coalesce(a.reason, 'cancelled by ' || g.cancel_requested_by) end,
+           (select jsonb_agg(e.entry order by e.id)
+              from (select h.id, {schema}.error_entry(h.attempt, h.kind, h.message, h.traceback, h.at) as entry
+                      from history h
+                     where h.job_id = g.id
+                    union all
+                    select null, {schema}.error_entry(a.error_attempt, a.error_kind, a.error_message,
+                                                      a.error_traceback, clock_timestamp())
+                     where a.error_kind is not null
+                     order by 1 desc nulls first limit {kept_errors}) e),
+           g.tags, g.meta
+      from gone g
+      join mine m on m.id = g.id
+      join acked a on a.id = g.id
+      left join {schema}.queues q on q.name = g.queue
+    returning id
+),
+kept as (
+    update {schema}.jobs j
+       set claimed_at = null, attempt = j.attempt - coalesce(a.uncounted, false)::int,
+           scheduled_at = greatest(j.scheduled_at, clock_timestamp() + coalesce(a.delay, 0) * interval '1 second')
+      from acked a
+     where j.ctid = any (array(select m.at from mine m where m.state is null)) and a.id = j.id
+    returning j.id, j.queue
+),
+rung as (
+    select {schema}.ring(array_agg(distinct queue)) from kept
+)
+select (select count(*) from archived) + (select count(*) from kept), (select count(*) from rung)

@@ -1,0 +1,14 @@
+-- Count one up, report what is held, see how all the others stand.
+with mine as (
+    update {schema}.workers w
+       set beat = w.beat + 1, previous_beat_at = w.beat_at, beat_at = statement_timestamp(),
+           tokens = %(tokens)s::bigint[], started = %(started)s::bigint[]
+     where w.id = %(instance)s::uuid and w.died_at is null
+    returning w.id, w.beat
+)
+select exists (select from mine),
+       (select array_agg(w.id) from {schema}.workers w where w.died_at is null),
+       (select array_agg(w.beat) from {schema}.workers w where w.died_at is null),
+       (select array_agg(w.id) from {schema}.workers w where w.died_at is not null),
+       l.instance, l.term
+  from {schema}.leader l

@@ -1,0 +1,2 @@
+-- Through the one way in.
+select id, created, xid from {schema}.enqueue(%(jobs)s)

@@ -1,0 +1,3 @@
+insert into {schema}.workers (id, name, queues, tasks, host, pid, version, concurrency)
+values (%(id)s::uuid, %(name)s, %(queues)s::text[], %(tasks)s::text[], %(host)s, %(pid)s, %(version)s, %(concurrency)s)
+on conflict (id) do nothing

@@ -1,0 +1,56 @@
+"""Rows of the view all_jobs as `JobRecord`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from prinia.job import AttemptError, JobRecord, JobState
+
+
+def records(ids: Sequence[int], rows: Iterable[tuple[Any, ...]]) -> list[JobRecord]:
+    """The records of ``find.sql``, in the order of ``ids``."""
+    by_id = {row[0]: _record(row) for row in rows}
+    return [by_id[job_id] for job_id in ids if job_id in by_id]
+
+
+def _utc(moment: datetime | None) -> datetime | None:
+    return moment.astimezone(UTC) if moment is not None else None
+
+
+def _record(row: tuple[Any, ...]) -> JobRecord:
+    (job_id, task, queue, state, priority, attempt, max_attempts, crashes, args, codec, created_at, scheduled_at,
+     started_at, finished_at, owner, result, errors, reason, tags, meta) = row  # fmt: skip
+    return JobRecord(
+        id=job_id,
+        task=task,
+        queue=queue,
+        state=JobState(state),
+        priority=priority,
+        attempt=attempt,
+        max_attempts=max_attempts,
+        crashes=crashes,
+        args=args,
+        codec=codec,
+        created_at=created_at.astimezone(UTC),
+        scheduled_at=_utc(scheduled_at),
+        started_at=_utc(started_at),
+        finished_at=_utc(finished_at),
+        owner=owner,
+        result=result,
+        errors=tuple(map(_error, errors or ())),
+        reason=reason,
+        tags=tuple(tags or ()),
+        meta=meta or {},
+    )
+
+
+def _error(entry: dict[str, Any]) -> AttemptError:
+    return AttemptError(
+        attempt=entry["attempt"],
+        kind=entry["kind"],
+        message=entry["message"],
+        traceback=entry["traceback"],
+        at=datetime.fromisoformat(entry["at"]).astimezone(UTC),
+    )

@@ -1,0 +1,69 @@
+"""Jobs on PostgreSQL: the storage that puts its parts together."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from weakref import WeakKeyDictionary
+
+from prinia.job import Instance
+from prinia.storage.postgres.client import Client
+from prinia.storage.postgres.consumer import PostgresConsumer
+from prinia.storage.postgres.listener import Listener
+from prinia.storage.postgres.pools import Pools
+from prinia.storage.postgres.pulse import PostgresPulse
+from prinia.storage.postgres.sql import Sql
+
+
+class PostgresStorage(Client):
+    """`prinia.storage.protocol.Storage` on PostgreSQL 13 or newer.
+
+    ``dsn`` is a libpq URL or connection string, or a function that gives it when it is first needed. ``listen_dsn``
+    leads to the server itself where ``dsn`` leads to a transaction pooler.
+
+    Example::
+
+        storage = PostgresStorage("postgresql://localhost/shop", schema="prinia")
+    """
+
+    def __init__(
+        self, dsn: str | Callable[[], str], *, schema: str = "prinia", listen_dsn: str | None = None
+    ) -> None:
+        self._dsn: Callable[[], str] = dsn if callable(dsn) else lambda: dsn
+        self._listen_dsn: Callable[[], str] = (lambda: listen_dsn) if listen_dsn else self._dsn
+        self._sql = Sql(schema)
+        self._listeners: WeakKeyDictionary[asyncio.AbstractEventLoop, Listener] = WeakKeyDictionary()
+        super().__init__(self._sql, Pools(self._dsn, schema=schema))
+
+    @property
+    def schema(self) -> str:
+        """The name of the schema that holds everything."""
+        return self._sql.schema
+
+    def consumer(self, instance: Instance, /) -> PostgresConsumer:
+        """The worker's side, for the running event loop; all of them in a loop share one LISTEN connection."""
+        loop = asyncio.get_running_loop()
+        listener = self._listeners.get(loop)
+        if listener is None:
+            listener = self._listeners[loop] = Listener(self._listen_dsn, self._sql)
+        return PostgresConsumer(self._dsn, self._sql, instance, listener)
+
+    def pulse(self, instance: Instance, /) -> PostgresPulse:
+        """The heartbeat's side."""
+        return PostgresPulse(self._dsn, self._sql, instance)
+
+    def open(self) -> None:
+        """Open the pool for blocking calls; opens nest."""
+        self._pools.open()
+
+    def close(self) -> None:
+        """Undo one `open`."""
+        self._pools.close()
+
+    async def aopen(self) -> None:
+        """Open the pool of the running loop; opens nest."""
+        await self._pools.aopen()
+
+    async def aclose(self) -> None:
+        """Undo one `aopen`."""
+        await self._pools.aclose()

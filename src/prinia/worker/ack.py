@@ -1,0 +1,255 @@
+"""ACK: outcomes are collected and recorded in flushes, one in flight at a time.
+
+What has finished is sent as soon as the flush before it is back. Outcomes are kept through any outage, sent again
+until they are recorded, and hold back claiming when too many wait. A flush that the database refuses is halved until
+the row that causes it is found; that job fails with the reason, the others are recorded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+
+from prinia.clock import Clock
+from prinia.errors import StorageError, StorageUnavailable
+from prinia.job import AttemptError, ClaimedJob
+from prinia.outcome import Ack, AckKind
+from prinia.storage.protocol import Consumer, Receipt
+from prinia.storage.text import storable
+from prinia.worker.ledger import Counts, Ledger
+from prinia.worker.outage import Backoff, Outage
+from prinia.worker.waiting import first
+
+log = logging.getLogger("prinia.worker")
+
+#: Bounds of one flush.
+FLUSH_ROWS = 1000
+FLUSH_BYTES = 4 * 1024 * 1024
+#: Claiming pauses while more than this waits to be recorded.
+FULL_ROWS = 2000
+FULL_BYTES = 64 * 1024 * 1024
+
+#: While other jobs run, fewer outcomes than `_FEW` wait so many seconds for company.
+_FEW = 100
+_COMPANY = 0.002
+#: Seconds between two tries of a row that the database refused.
+_REFUSED_PAUSE = 0.1
+
+
+class Unrecorded:
+    """An outcome on its way; ``counter`` is the field of `WorkerStats` that it adds to, ``size`` is in bytes."""
+
+    __slots__ = ("ack", "counter", "job", "size")
+
+    def __init__(self, job: ClaimedJob, ack: Ack, counter: str, size: int) -> None:
+        self.job = job
+        self.ack = ack
+        self.counter = counter
+        self.size = size
+
+
+class Flusher:
+    """Collects outcomes (`add`) and records them (`run`) until it is closed and empty."""
+
+    def __init__(
+        self,
+        consumer: Consumer,
+        ledger: Ledger,
+        counts: Counts,
+        outage: Outage,
+        *,
+        jobs_run: Callable[[], bool],
+        changed: asyncio.Event,
+        clock: Clock,
+        random: Callable[[], float],
+    ) -> None:
+        self._consumer = consumer
+        self._ledger = ledger
+        self._counts = counts
+        self._outage = outage
+        self._jobs_run = jobs_run
+        self._changed = changed
+        self._clock = clock
+        self._backoff = Backoff(random)
+        self._busy_pause = Backoff(random, first=0.01, longest=0.25)
+        self._pending: list[Unrecorded] = []
+        self._in_flight: dict[int, Unrecorded] = {}
+        self._busy: list[Unrecorded] = []
+        self._busy_due = 0.0
+        self._bytes = 0
+        self._closing = False
+        self._dirty = asyncio.Event()
+        self._settled = asyncio.Event()
+
+    @property
+    def unrecorded(self) -> int:
+        """How many outcomes are not recorded yet."""
+        return len(self._pending) + len(self._in_flight) + len(self._busy)
+
+    @property
+    def full(self) -> bool:
+        """Whether claiming must wait until more has been recorded."""
+        return len(self._pending) > FULL_ROWS or self._bytes > FULL_BYTES or self.unrecorded > FULL_ROWS
+
+    def add(self, job: ClaimedJob, ack: Ack, counter: str) -> None:
+        """Record this, soon."""
+        size = len(ack.result) if ack.result is not None else _size_of_error(ack)
+        self._bytes += size
+        self._pending.append(Unrecorded(job, ack, counter, size))
+        self._dirty.set()
+
+    def close(self) -> None:
+        """Nothing is added any more: `run` returns once all is recorded."""
+        self._closing = True
+        self._dirty.set()
+
+    def drop(self) -> None:
+        """Forget all outcomes: the jobs belong to others by now."""
+        for unrecorded in (*self._pending, *self._in_flight.values(), *self._busy):
+            self._ledger.settled(unrecorded.ack.token)
+            self._counts["lost"] += 1
+        self._pending.clear()
+        self._in_flight.clear()
+        self._busy.clear()
+        self._bytes = 0
+
+    async def until_empty(self) -> None:
+        """Return once all is recorded."""
+        while self.unrecorded:
+            self._settled.clear()
+            await self._settled.wait()
+
+    async def run(self) -> None:
+        """Record what is added until `close`; survives every error of the storage."""
+        while True:
+            if not self._pending:
+                if self._closing and not self._busy:
+                    return
+                await self._wait_for_more()
+            if self._busy and self._clock.monotonic() >= self._busy_due:
+                await self.send_busy()
+            if self._pending:
+                if len(self._pending) < _FEW and self._jobs_run() and not self._closing:
+                    await asyncio.sleep(_COMPANY)
+                await self.flush()
+
+    async def flush(self) -> None:
+        """Record one flush of what waits, however long it takes."""
+        self._in_flight = self._take()
+        await self._send_until_settled()
+
+    async def send_busy(self) -> None:
+        """Send again, one by one, the acks whose rows somebody had locked."""
+        busy, self._busy = self._busy, []
+        for number, unrecorded in enumerate(busy):
+            self._in_flight = {unrecorded.ack.id: unrecorded}
+            try:
+                await self._send_until_settled()
+            except asyncio.CancelledError:
+                self._busy += busy[number + 1 :]
+                raise
+
+    async def _wait_for_more(self) -> None:
+        self._dirty.clear()
+        if self._busy:
+            pause = max(0.0, self._busy_due - self._clock.monotonic())
+            await first(self._dirty.wait(), self._clock.sleep(pause))
+        elif not self._closing:
+            await self._dirty.wait()
+
+    def _take(self) -> dict[int, Unrecorded]:
+        """The next flush, in the order of ids. One flush has each id once, or its receipt would be ambiguous."""
+        taken: dict[int, Unrecorded] = {}
+        size = 0
+        for unrecorded in self._pending:
+            size += unrecorded.size
+            id = unrecorded.ack.id
+            if id in taken or len(taken) == FLUSH_ROWS or (size > FLUSH_BYTES and taken):
+                break
+            taken[id] = unrecorded
+        del self._pending[: len(taken)]
+        return taken
+
+    async def _send_until_settled(self) -> None:
+        while self._in_flight:
+            acks = [self._in_flight[id].ack for id in sorted(self._in_flight)]
+            try:
+                await self._send(acks)
+            except StorageError as error:
+                self._outage.began("record outcomes", error)
+                self._ledger.recheck = True
+                self._changed.set()
+                await self._clock.sleep(self._backoff.next())
+        self._outage.ended("record outcomes")
+        self._backoff.reset()
+
+    async def _send(self, acks: list[Ack]) -> None:
+        """Send these; what was recorded leaves `_in_flight`, even when an error is raised for another part."""
+        try:
+            receipt = await self._consumer.ack(acks)
+        except StorageUnavailable:
+            raise
+        except StorageError as error:
+            if len(acks) == 1:
+                await self._send_refused(acks[0], error)
+            else:
+                middle = len(acks) // 2
+                await self._send(acks[:middle])
+                await self._send(acks[middle:])
+        else:
+            self._settle(acks, receipt)
+
+    async def _send_refused(self, ack: Ack, refusal: StorageError) -> None:
+        """One outcome was refused: is it this one, or the database as a whole?
+
+        It is sent again, and if refused again a plain failure in its place. If that is refused as well, nothing is
+        wrong with this row: the error goes up, and the outcome is kept for when the database takes it.
+        """
+        await self._clock.sleep(_REFUSED_PAUSE)
+        try:
+            self._settle([ack], await self._consumer.ack([ack]))
+        except StorageUnavailable:
+            raise
+        except StorageError:
+            unrecorded = self._in_flight[ack.id]
+            error = AttemptError(
+                attempt=unrecorded.job.attempt,
+                kind="StorageError",
+                message=storable(f"the outcome could not be recorded: {refusal}", limit=2048),
+            )
+            instead = Ack(ack.id, ack.token, AckKind.FAIL, error=error)
+            receipt = await self._consumer.ack([instead])
+            unrecorded.counter = "failed"
+            log.error("job %d (%s) failed: %s", ack.id, unrecorded.job.task, error.message)
+            self._settle([instead], receipt)
+
+    def _settle(self, acks: Iterable[Ack], receipt: Receipt) -> None:
+        in_flight, counts, settled = self._in_flight, self._counts, self._ledger.settled
+        for ack in acks:
+            unrecorded = in_flight.pop(ack.id, None)
+            if unrecorded is None:  # dropped meanwhile: the instance was declared dead
+                continue
+            if ack.id in receipt.busy:
+                self._busy.append(unrecorded)
+                continue
+            settled(ack.token)
+            self._bytes -= unrecorded.size
+            if ack.id in receipt.lost:
+                counts["lost"] += 1
+                log.warning("job %d (%s) is not ours any more; its outcome is dropped", ack.id, unrecorded.job.task)
+            else:
+                counts[unrecorded.counter] += 1
+        self._plan_busy(receipt)
+        self._settled.set()
+        self._changed.set()
+
+    def _plan_busy(self, receipt: Receipt) -> None:
+        if receipt.busy:
+            self._busy_due = self._clock.monotonic() + self._busy_pause.next()
+        elif not self._busy:
+            self._busy_pause.reset()
+
+
+def _size_of_error(ack: Ack) -> int:
+    return len(ack.error.message) + len(ack.error.traceback or "") if ack.error is not None else 0

@@ -1,0 +1,286 @@
+"""CLAIM: one claim in flight at a time, while jobs run and the last outcomes are recorded.
+
+Dry, the worker looks every 2 ms for a while, then arms its bell, looks once more and sleeps until it is rung, until
+the next job is due, or until its poll. Jobs that have been in too many crashes are claimed alone, with nothing
+running beside them, so that they take no innocents with them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Container
+from typing import Any
+
+from prinia.clock import Clock
+from prinia.errors import StorageError
+from prinia.job import ClaimedJob
+from prinia.outcome import Expired, GivenBack
+from prinia.storage.protocol import Claim, Consumer
+from prinia.worker.ack import Flusher
+from prinia.worker.ledger import Counts, Ledger
+from prinia.worker.outage import Backoff, Outage
+from prinia.worker.pace import Pace
+from prinia.worker.run import Runner
+from prinia.worker.waiting import first
+
+log = logging.getLogger("prinia.worker")
+
+#: All in seconds. A dry worker looks every `LOOK` for `LINGER` before it sleeps.
+LOOK = 0.002
+LINGER = 0.02
+#: So long may it take until nothing runs beside a suspect; else it is tried again after...
+PATIENCE = 10.0
+SUSPECTS_AGAIN = 60.0
+#: Jobs that waited so long while none started are handed back: somebody else may have a free slot.
+STALLED = 2.0
+#: An unknown task is warned about once in so long.
+WARN_AGAIN = 60.0
+
+
+class Claimer:
+    """Keeps the runner supplied until `stop`."""
+
+    def __init__(
+        self,
+        consumer: Consumer,
+        runner: Runner,
+        flusher: Flusher,
+        ledger: Ledger,
+        counts: Counts,
+        outage: Outage,
+        *,
+        known: Container[str],
+        concurrency: int,
+        poll: float,
+        changed: asyncio.Event,
+        clock: Clock,
+        random: Callable[[], float],
+    ) -> None:
+        self._consumer = consumer
+        self._runner = runner
+        self._flusher = flusher
+        self._ledger = ledger
+        self._counts = counts
+        self._outage = outage
+        self._known = known
+        self._poll = poll
+        self._changed = changed
+        self._clock = clock
+        self._random = random
+        self._pace = Pace(concurrency=concurrency)
+        self._backoff = Backoff(random)
+        self._stop = asyncio.Event()
+        self._found_at = clock.monotonic()
+        self._suspects_from = 0.0
+        self._warned: dict[str, float] = {}
+
+    def stop(self) -> None:
+        """Claim nothing any more. What a claim in flight brings is handed back."""
+        self._stop.set()
+        self._changed.set()
+
+    async def run(self) -> None:
+        """Claim until `stop`; survives every error of the storage."""
+        while not self._stop.is_set():
+            try:
+                if self._ledger.recheck:
+                    await self.recover()
+                await self.step()
+            except StorageError as error:
+                self._outage.began("claim", error)
+                self._ledger.recheck = True
+                await self._unless_stopped(self._clock.sleep(self._backoff.next()))
+
+    async def step(self) -> None:
+        """One claim and what follows from it, or a wait for room to claim."""
+        room = self._room()
+        if not room:
+            await self._wait_for_room()
+            return
+        claim = await self._claim(room)
+        if claim.jobs:
+            self._found_at = self._clock.monotonic()
+        if self._wants_alone(claim):
+            await self._run_alone()
+        elif len(claim.jobs) < room:
+            if self._clock.monotonic() - self._found_at < LINGER:
+                await self._clock.sleep(LOOK)
+            else:
+                await self._sleep()
+
+    async def recover(self) -> None:
+        """After a lost connection: hand back what unheard answers held, and drop what others own by now."""
+        tokens = self._ledger.doubtful
+        self._ledger.recheck = False
+        lost = await self._consumer.recover(tokens, self._runner.claimed())
+        self._ledger.cleared(tokens)
+        self._heard()
+        if lost and (count := self._runner.lose(lost)):
+            log.warning("%d running jobs were taken by others while the database was away; they are cancelled", count)
+
+    def _heard(self) -> None:
+        self._outage.ended("claim")
+        self._backoff.reset()
+
+    async def _claim(self, limit: int, *, alone: bool = False) -> Claim:
+        token = self._ledger.new_token()
+        try:
+            claim = await self._consumer.claim(limit, token=token, alone=alone)
+        except BaseException:
+            self._ledger.doubt(token)
+            raise
+        self._ledger.answered(token, len(claim.jobs))
+        self._counts["claimed"] += len(claim.jobs)
+        self._heard()
+        for job in claim.jobs:
+            self._accept(job)
+        if claim.jobs:
+            self._runner.fill()
+        return claim
+
+    def _accept(self, job: ClaimedJob) -> None:
+        if self._stop.is_set():
+            self._runner.finish(job, GivenBack())
+        elif job.task not in self._known:
+            self._leave_to_others(job)
+        elif job.extras is not None and job.extras.expired:
+            self._runner.finish(job, Expired())
+        else:
+            self._runner.add(job)
+
+    def _leave_to_others(self, job: ClaimedJob) -> None:
+        """The job stays for a worker that knows its task; in a rolling deploy there soon is one."""
+        self._consumer.exclude(job.task)
+        now = self._clock.monotonic()
+        if now - self._warned.get(job.task, -WARN_AGAIN) >= WARN_AGAIN:
+            self._warned[job.task] = now
+            log.warning(
+                "job %d needs task %r, which this worker does not know; such jobs are left to others",
+                job.id, job.task,
+            )  # fmt: skip
+        self._runner.finish(job, GivenBack())
+
+    def _room(self) -> int:
+        runner = self._runner
+        self._pace.sample(started=self._counts["started"], now=self._clock.monotonic())
+        if self._flusher.full or runner.short_of_threads:
+            return 0
+        return self._pace.room(running=len(runner.running), waiting=runner.waiting)
+
+    async def _wait_for_room(self) -> None:
+        runner = self._runner
+        runner.low = max(0, min(self._pace.lead // 2, runner.waiting - 1))
+        started = self._counts["started"]
+        self._changed.clear()
+        timer = asyncio.get_running_loop().call_later(STALLED, self._changed.set) if runner.waiting else None
+        await self._changed.wait()
+        if timer is not None:
+            timer.cancel()
+            timed_out = timer.when() <= asyncio.get_running_loop().time()
+            if timed_out and self._counts["started"] == started and not runner.short_of_threads:
+                self._pace.stalled()
+                runner.give_back_waiting()
+
+    def _wants_alone(self, claim: Claim) -> bool:
+        return claim.suspects and self._clock.monotonic() >= self._suspects_from
+
+    async def _run_alone(self) -> None:
+        """Wait until nothing runs, then run one suspect with nothing beside it."""
+        await self._until_quiet(timeout=PATIENCE)
+        if self._stop.is_set():
+            return
+        if not self._quiet():
+            self._suspects_from = self._clock.monotonic() + SUSPECTS_AGAIN
+            return
+        claim = await self._claim(1, alone=True)
+        if claim.jobs:
+            await self._until_quiet(timeout=None)
+        else:
+            self._suspects_from = self._clock.monotonic() + 1.0
+
+    def _quiet(self) -> bool:
+        """Nothing would be lost if this process died now: nothing runs, and all outcomes are recorded."""
+        return not (self._runner.running or self._runner.waiting or self._flusher.unrecorded)
+
+    async def _until_quiet(self, *, timeout: float | None) -> None:
+        async def wait() -> None:
+            while not self._quiet():
+                await self._runner.until_idle()
+                await self._flusher.until_empty()
+
+        await first(wait(), self._stop.wait(), timeout=timeout)
+
+    async def _sleep(self) -> None:
+        """Dry for a while: sleep until a claim finds something, which is on its way then."""
+        unarmed = Backoff(self._random, first=0.01, longest=0.25)
+        try:
+            while not self._stop.is_set():
+                armed = await self._arm()
+                claim, room = await self._look()
+                if not room or claim.jobs or self._wants_alone(claim):
+                    return
+                rung = await self._rest(claim, armed=armed, brief=unarmed.next())
+                if armed:
+                    unarmed.reset()
+                claim, room = await self._look()
+                if rung and len(claim.jobs) >= room > 0:
+                    await self._pass_on()
+                if not room or claim.jobs or self._wants_alone(claim):
+                    return
+        finally:
+            await self._disarm()
+
+    async def _look(self) -> tuple[Claim, int]:
+        room = self._room()
+        if not room or self._stop.is_set():
+            return Claim(()), 0
+        claim = await self._claim(room)
+        if claim.jobs:
+            self._found_at = self._clock.monotonic()
+        return claim, room
+
+    async def _rest(self, claim: Claim, *, armed: bool, brief: float) -> bool:
+        """Sleep until rung (True), until something is due, or until it is time to look anyway."""
+        seconds = self._poll if armed else brief
+        if claim.next_due is not None:
+            seconds = min(seconds, claim.next_due + 0.001 if claim.next_due > 0 else brief)
+        if claim.suspects:
+            seconds = min(seconds, max(LOOK, self._suspects_from - self._clock.monotonic()))
+        bell = asyncio.ensure_future(self._consumer.bell.wait(seconds))
+        await self._unless_stopped(bell)
+        if not bell.done():
+            bell.cancel()
+            await asyncio.wait([bell], timeout=1.0)
+            return False
+        try:
+            return bell.result()
+        except StorageError as error:
+            self._outage.began("listen", error)
+            await self._unless_stopped(self._clock.sleep(brief))
+            return False
+
+    async def _arm(self) -> bool:
+        """A bell that cannot be had is no reason not to claim: then the worker looks often."""
+        try:
+            armed = await self._consumer.bell.arm()
+        except StorageError as error:
+            self._outage.began("listen", error)
+            return False
+        self._outage.ended("listen")
+        return armed
+
+    async def _disarm(self) -> None:
+        try:
+            await self._consumer.bell.disarm()
+        except StorageError as error:
+            self._outage.began("listen", error)
+
+    async def _pass_on(self) -> None:
+        try:
+            await self._consumer.bell.pass_on()
+        except StorageError as error:
+            self._outage.began("listen", error)
+
+    async def _unless_stopped(self, thing: Awaitable[Any]) -> None:
+        await first(thing, self._stop.wait())

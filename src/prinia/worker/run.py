@@ -1,0 +1,365 @@
+"""RUN: from a claimed job to what is to be recorded of it.
+
+Each job runs in an asyncio task of its own, in a copy of the context in which the worker was started, so that no job
+sees another's context variables. Whatever a handler raises, down to KeyboardInterrupt, is caught inside that task:
+asyncio would stop the whole loop for some of it.
+
+What counts when a handler is cancelled by the worker:
+
+- **time limit**: the attempt failed with "timeout after N s", whatever the handler then returns or raises. It may
+  clean up for `CLEANUP` seconds; if it is still there it is cancelled again, and so on. Its slot stays busy and its
+  job running until it has ended: a time limit never makes a job run beside itself.
+- **stop**: a handler that returns all the same, or steers, has its word; anything else hands the job back, uncounted.
+- **lost**: the job belongs to somebody else by now, nothing is recorded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Container, Mapping
+from contextvars import Context as ContextVars
+from enum import Enum, auto
+from functools import partial
+from typing import Any
+from uuid import UUID
+
+from prinia.context import Context
+from prinia.errors import NotStorable
+from prinia.job import ClaimedJob
+from prinia.outcome import AckKind, Completed, Expired, Fail, Failed, GivenBack, Outcome, decide
+from prinia.task import Task
+from prinia.worker.ack import Flusher
+from prinia.worker.deadlines import Deadline, Deadlines
+from prinia.worker.failure import failed
+from prinia.worker.ledger import Counts, Ledger
+from prinia.worker.threads import Threads
+
+log = logging.getLogger("prinia.worker")
+
+#: Seconds a handler past its time limit may clean up before it is cancelled once more.
+CLEANUP = 5.0
+
+
+class Ending(Enum):
+    """Why the worker wants a run to end before it does by itself."""
+
+    TIMEOUT = auto()
+    STOP = auto()
+    LOST = auto()
+    #: It ignored its cancellation until the end of a bounded stop: what becomes of it was recorded already.
+    ABANDONED = auto()
+
+
+class Run:
+    """One job while its handler runs."""
+
+    __slots__ = ("context", "deadline", "ending", "future", "job", "task")
+
+    def __init__(self, job: ClaimedJob, task: Task[Any, Any]) -> None:
+        self.job = job
+        self.task = task
+        self.context: Context | None = None
+        self.deadline: Deadline[Run] | None = None
+        self.ending: Ending | None = None
+        self.future: asyncio.Task[None] | None = None
+
+
+class Runner:
+    """Starts claimed jobs, at most ``concurrency`` at a time and in the order given, and hands on their outcomes.
+
+    The heartbeat's thread may call `started_ids` and `current`; all else belongs to the event loop.
+    """
+
+    def __init__(
+        self,
+        tasks: Mapping[str, Task[Any, Any]],
+        flusher: Flusher,
+        ledger: Ledger,
+        counts: Counts,
+        *,
+        concurrency: int,
+        threads: Threads,
+        variables: ContextVars,
+        changed: asyncio.Event,
+        random: Callable[[], float],
+        worker: str,
+        instance: UUID,
+    ) -> None:
+        self._tasks = tasks
+        self._flusher = flusher
+        self._ledger = ledger
+        self._counts = counts
+        self._concurrency = concurrency
+        self._threads = threads
+        self._variables = variables
+        self._changed = changed
+        self._random = random
+        self._worker = worker
+        self._instance = instance
+        self._loop = asyncio.get_running_loop()
+        self._deadlines: Deadlines[Run] = Deadlines(self._loop, self._expire)
+        self._waiting: deque[ClaimedJob] = deque()
+        #: Synchronous jobs that came to their turn while every thread was busy.
+        self._parked: deque[ClaimedJob] = deque()
+        self._stopping = False
+        self.running: set[Run] = set()
+        #: `changed` is set at the end of a run only when no more than this many jobs wait.
+        self.low = 0
+
+    @property
+    def waiting(self) -> int:
+        """How many jobs are claimed and not started."""
+        return len(self._waiting) + len(self._parked)
+
+    @property
+    def short_of_threads(self) -> bool:
+        """As many synchronous jobs wait as there are threads: claiming more would only take them from others."""
+        return len(self._parked) >= self._threads.size
+
+    def add(self, job: ClaimedJob) -> None:
+        """Let a job wait for its turn; `fill` starts it."""
+        self._waiting.append(job)
+
+    def fill(self) -> None:
+        """Start what can start."""
+        running, waiting, parked = self.running, self._waiting, self._parked
+        while parked and self._threads.free > 0 and len(running) < self._concurrency:
+            self._start(parked.popleft())
+        while waiting and len(running) < self._concurrency:
+            job = waiting.popleft()
+            if self._tasks[job.task].is_async or self._threads.free > 0:
+                self._start(job)
+            else:
+                parked.append(job)
+
+    def finish(self, job: ClaimedJob, outcome: Outcome) -> None:
+        """Hand on how a claimed job ended, be it that it never ran."""
+        job.args = b""  # may be large, and is not needed while the outcome waits to be recorded
+        if type(outcome) is Completed:
+            self._flusher.add(job, decide(job, outcome, 0.0), "completed")
+            return
+        try:
+            ack = decide(job, outcome, self._random())
+        except Exception as error:  # noqa: BLE001 - a handler may raise Snooze("soon")
+            outcome = failed(error)
+            ack = decide(job, outcome, self._random())
+        self._flusher.add(job, ack, "given_back" if isinstance(outcome, GivenBack) else _COUNTERS[ack.kind])
+        if isinstance(outcome, Failed):
+            _report(job, ack.kind, ack.delay, outcome)
+        elif isinstance(outcome, Expired):
+            log.info("job %d (%s) expired before it could start", job.id, job.task)
+
+    def give_back_waiting(self) -> int:
+        """Hand back, uncounted, what has not started. Returns how many."""
+        jobs = [*self._parked, *self._waiting]
+        self._parked.clear()
+        self._waiting.clear()
+        for job in jobs:
+            self.finish(job, GivenBack())
+        return len(jobs)
+
+    def claimed(self) -> list[ClaimedJob]:
+        """The jobs that this worker thinks it owns and has no outcome of."""
+        return [run.job for run in self.running if run.ending is not Ending.LOST] + [*self._parked, *self._waiting]
+
+    def started_ids(self) -> list[int]:
+        """The ids of jobs whose handlers run. Safe from any thread: copying a set is one step."""
+        return [run.job.id for run in tuple(self.running) if run.ending is not Ending.LOST]
+
+    def current(self) -> ClaimedJob | None:
+        """The job whose handler the event loop is in just now. Safe from any thread, and a guess there."""
+        task = asyncio.current_task(self._loop)
+        return next((run.job for run in tuple(self.running) if run.future is task), None) if task else None
+
+    def stop(self) -> None:
+        """Tell handlers that ask (``ctx.stopping``) that the worker is stopping. Nothing is cancelled yet."""
+        self._stopping = True
+        for run in self.running:
+            if run.context is not None:
+                run.context.stopping = True
+
+    def cancel(self) -> None:
+        """Cancel every handler because the worker stops."""
+        for run in self.running:
+            if run.ending is None:
+                self._cancel(run, Ending.STOP)
+
+    def lose(self, ids: Container[int] | None = None) -> int:
+        """Drop these jobs (all by default): others own them. Running handlers are told and cancelled."""
+        lost = [job for job in (*self._parked, *self._waiting) if ids is None or job.id in ids]
+        for waiting in (self._parked, self._waiting):
+            kept = [job for job in waiting if ids is not None and job.id not in ids]
+            waiting.clear()
+            waiting.extend(kept)
+        for job in lost:
+            self._drop(job)
+        runs = [run for run in self.running if run.ending is not Ending.LOST and (ids is None or run.job.id in ids)]
+        for run in runs:
+            if run.context is not None:
+                run.context.lost = True
+            self._cancel(run, Ending.LOST)
+        return len(lost) + len(runs)
+
+    def abandon(self) -> int:
+        """Let go of handlers that ignore their cancellation: record now what becomes of their jobs. How many."""
+        runs = list(self.running)
+        self.running.clear()
+        for run in runs:
+            if run.ending is Ending.LOST:
+                self._drop(run.job)
+            else:
+                self.finish(run.job, _timed_out(run) if run.ending is Ending.TIMEOUT else GivenBack())
+            run.ending = Ending.ABANDONED
+            log.warning("job %d (%s) ignores its cancellation; its handler is left behind", run.job.id, run.job.task)
+        self._counts["abandoned"] += len(runs)
+        return len(runs)
+
+    async def until_idle(self) -> None:
+        """Return once no handler runs."""
+        while self.running:
+            await asyncio.wait([run.future for run in self.running if run.future is not None])
+
+    def close(self) -> None:
+        """No time limit expires any more."""
+        self._deadlines.close()
+
+    def _start(self, job: ClaimedJob) -> None:
+        task = self._tasks[job.task]
+        run = Run(job, task)
+        if task.injected:
+            run.context = self._context_of(job)
+        if job.extras is not None and job.extras.timeout is not None:
+            run.deadline = self._deadlines.add(run, job.extras.timeout)
+        self.running.add(run)
+        self._counts["started"] += 1
+        variables = self._variables.copy()
+        if task.is_async:
+            run.future = self._loop.create_task(self._run(run), context=variables)
+        else:
+            outcome = self._threads.call(partial(variables.run, _run_in_thread, run))
+            run.future = self._loop.create_task(self._run_threaded(run, outcome), context=variables.copy())
+
+    async def _run(self, run: Run) -> None:
+        job, task = run.job, run.task
+        outcome: Outcome
+        try:
+            arguments = task.decode(job.extras.codec if job.extras is not None else "json", job.args)
+            outcome = Completed(task.encode_result(await task.call(arguments, run.context)))
+        except BaseException as error:  # noqa: BLE001 - see the module's text
+            outcome = _broken(error)
+        self._end(run, outcome)
+
+    async def _run_threaded(self, run: Run, outcome: asyncio.Future[Outcome]) -> None:
+        self._end(run, await outcome)
+
+    def _end(self, run: Run, outcome: Outcome) -> None:
+        if run.deadline is not None:
+            self._deadlines.drop(run.deadline)
+        if run.ending is Ending.ABANDONED:
+            return
+        self.running.discard(run)
+        if run.ending is Ending.LOST:
+            self._drop(run.job)
+        else:
+            self.finish(run.job, outcome if run.ending is None else _overruled(run, outcome))
+        if not self._stopping and (self._waiting or self._parked):
+            self.fill()
+        if len(self._waiting) <= self.low:
+            self._changed.set()
+
+    def _drop(self, job: ClaimedJob) -> None:
+        self._ledger.settled(job.token)
+        self._counts["lost"] += 1
+
+    def _cancel(self, run: Run, ending: Ending) -> None:
+        run.ending = ending
+        if run.context is not None:
+            run.context.stopping = True
+        if run.task.is_async and run.future is not None:
+            # Not at once: a task that is cancelled before its first step never enters its coroutine, nor leaves it.
+            self._loop.call_soon(run.future.cancel)
+
+    def _expire(self, run: Run) -> None:
+        if run.ending not in (None, Ending.TIMEOUT):
+            return
+        job, first = run.job, run.ending is None
+        self._cancel(run, Ending.TIMEOUT)
+        if not run.task.is_async:
+            log.warning("job %d (%s) is past its time limit; a thread can only be asked to end", job.id, job.task)
+            return
+        if not first:
+            log.warning("job %d (%s) is past its time limit and ignores cancellation", job.id, job.task)
+        run.deadline = self._deadlines.add(run, CLEANUP)
+
+    def _context_of(self, job: ClaimedJob) -> Context:
+        extras = job.extras
+        return Context(
+            job_id=job.id,
+            task=job.task,
+            queue=job.queue,
+            priority=job.priority,
+            attempt=job.attempt,
+            max_attempts=job.max_attempts,
+            crashes=job.crashes,
+            tags=extras.tags if extras is not None else (),
+            meta=extras.meta if extras is not None else {},
+            worker=self._worker,
+            instance=self._instance,
+            stopping=self._stopping,
+        )
+
+
+_COUNTERS = {
+    AckKind.COMPLETE: "completed",
+    AckKind.FAIL: "failed",
+    AckKind.CANCEL: "cancelled",
+    AckKind.RETRY: "retried",
+    AckKind.SNOOZE: "snoozed",
+}
+
+
+def _run_in_thread(run: Run) -> Outcome:
+    job, task = run.job, run.task
+    try:
+        arguments = task.decode(job.extras.codec if job.extras is not None else "json", job.args)
+        return Completed(task.encode_result(task.call(arguments, run.context)))
+    except BaseException as error:  # noqa: BLE001 - hurts this job alone
+        return _broken(error)
+
+
+def _broken(error: BaseException) -> Failed:
+    """What a handler's exception means. A result that cannot be stored would be no better the next time."""
+    if isinstance(error, NotStorable):
+        return failed(Fail(f"result not storable: {error}"))
+    return failed(error)
+
+
+def _overruled(run: Run, outcome: Outcome) -> Outcome:
+    """What counts of a run that the worker cancelled."""
+    if run.ending is Ending.TIMEOUT:
+        return _timed_out(run)
+    if isinstance(outcome, Failed) and outcome.steering is None:
+        return GivenBack()
+    return outcome
+
+
+def _timed_out(run: Run) -> Failed:
+    limit = (run.job.extras and run.job.extras.timeout) or 0.0
+    return Failed(kind="Timeout", message=f"timeout after {limit:g} s")
+
+
+def _report(job: ClaimedJob, kind: AckKind, delay: float, outcome: Failed) -> None:
+    """One line per failed attempt; handlers that steer say so at a lower level."""
+    level, what = {
+        AckKind.RETRY: (logging.WARNING, f"failed and is tried again in {delay:.1f} s"),
+        AckKind.FAIL: (logging.WARNING, "failed for good"),
+        AckKind.SNOOZE: (logging.DEBUG, f"snoozes for {delay:.1f} s"),
+        AckKind.CANCEL: (logging.INFO, "was cancelled by its handler"),
+    }.get(kind, (logging.WARNING, "ended"))
+    log.log(
+        level,
+        "job %d (%s), attempt %d/%d, %s: %s: %s",
+        job.id, job.task, job.attempt, job.max_attempts, what, outcome.kind, outcome.message,
+    )  # fmt: skip

@@ -1,0 +1,31 @@
+"""Waiting for the first of several things, with a limit."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from typing import Any
+
+
+async def first(*things: Awaitable[Any], timeout: float | None = None) -> None:
+    """Return when one of them is done or ``timeout`` seconds have passed.
+
+    Coroutines that are not done are cancelled; tasks and futures are left alone. What they return or raise is
+    theirs: ask them.
+
+    Example::
+
+        await first(event.wait(), task, timeout=30)
+    """
+    own = [asyncio.ensure_future(thing) for thing in things if not isinstance(thing, asyncio.Future)]
+    given = [thing for thing in things if isinstance(thing, asyncio.Future)]
+    try:
+        await asyncio.wait([*own, *given], timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in own:
+            task.cancel()
+        # A coroutine that will not be cancelled must not hold up a bounded stop: it is not waited for.
+        await asyncio.wait(own, timeout=1.0) if own else None
+        for task in own:
+            if task.done() and not task.cancelled():
+                task.exception()

@@ -1,0 +1,91 @@
+"""How applications use Prinia, as the type checkers see it; it is checked by test_typing.py and never run.
+
+A line that ends in a bare ignore comment must be an error to mypy and to pyright alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, assert_type
+
+from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.orm import Session
+
+from prinia import INJECTED, Context, Job, NewJob, Prinia
+
+app = Prinia()
+
+
+class Client: ...
+
+
+class Mailer:
+    async def send(self, to: str) -> int:
+        return len(to)
+
+
+@app.task
+async def a(item: int, ctx: Context = INJECTED) -> str:
+    return f"{item} {ctx.attempt}"
+
+
+@app.task(queue="q", timeout=30)
+def s(item: int, *, to: str = "x", client: Client = INJECTED) -> bytes:
+    return b""
+
+
+@app.task
+async def anyarg(x: Any) -> int:
+    return 1
+
+
+bound = app.task(Mailer().send)
+
+
+def sync_code(session: Session, asession: AsyncSession) -> None:
+    assert_type(a.enqueue(42), Job[str])
+    assert_type(a.enqueue(42).result(timeout=1), str)
+    assert_type(s.options(delay=1.5, priority=2).options(unique="k").enqueue(1, to="y").result(), bytes)
+    assert_type(a.within(session).enqueue(1), Job[str])
+    assert_type(app.enqueue_many(a.job(n) for n in range(9)), Sequence[Job[str]])
+    assert_type(app.within(session).enqueue_many([a.job(1)]), Sequence[Job[str]])
+    assert_type(s(1), bytes)
+    assert_type(a.get_job(7), Job[str])
+    bound.enqueue("x")
+    anyarg.enqueue({"any": 1})
+    app.enqueue_many([a.job(1), s.job(2)])
+    a.enqueue("42")  # type: ignore
+    a.enqueue()  # type: ignore
+    a.enqueue(1, 2)  # type: ignore
+    a.enqueue(1, too=2)  # type: ignore
+    s.enqueue(1, to=5)  # type: ignore
+    s.job("1")  # type: ignore
+    s.options(priority="high")  # type: ignore
+    s.options(prio=2)  # type: ignore
+    s.options(on_conflict="replace")  # type: ignore
+    app.task(que="q")  # type: ignore
+    a.within(session).aenqueue(1)  # type: ignore
+    a.within(asession).enqueue(1)  # type: ignore
+    a.within("postgresql://")  # type: ignore
+    app.enqueue_many([1, 2])  # type: ignore
+    app.within(asession).enqueue_many([a.job(1)])  # type: ignore
+    bound.enqueue(5)  # type: ignore
+    x: int = a.enqueue(1).result()  # type: ignore
+
+
+async def async_code(asession: AsyncSession) -> None:
+    job = await a.aenqueue(42)
+    assert_type(await job.aresult(), str)
+    assert_type(await a(42), str)
+    assert_type(await a.within(asession).aenqueue(1), Job[str])
+
+    async def many() -> AsyncIterator[NewJob[str]]:
+        yield a.job(1)
+
+    assert_type(await app.aenqueue_many(many()), Sequence[Job[str]])
+    assert_type(await app.within(asession).aenqueue_many(many()), Sequence[Job[str]])
+    a.aenqueue(1)  # type: ignore
+    a.within(asession).aenqueue(1)  # type: ignore
+    app.aenqueue_many([a.job(1)])  # type: ignore
+    await s(1)  # type: ignore
+    await a.enqueue(1)  # type: ignore
