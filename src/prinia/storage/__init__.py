@@ -1,0 +1,1 @@
+"""Where jobs live: the protocol, and its implementations."""

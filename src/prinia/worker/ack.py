@@ -104,11 +104,11 @@ class Flusher:
         self._closing = True
         self._dirty.set()
 
-    def drop(self) -> None:
-        """Forget all outcomes: the jobs belong to others by now."""
+    def drop(self, *, counter: str = "lost") -> None:
+        """Forget all outcomes: the jobs belong to others by now, or soon will."""
         for unrecorded in (*self._pending, *self._in_flight.values(), *self._busy):
             self._ledger.settled(unrecorded.ack.token)
-            self._counts["lost"] += 1
+            self._counts[counter] += 1
         self._pending.clear()
         self._in_flight.clear()
         self._busy.clear()

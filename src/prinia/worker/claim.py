@@ -103,7 +103,7 @@ class Claimer:
             self._found_at = self._clock.monotonic()
         if self._wants_alone(claim):
             await self._run_alone()
-        elif len(claim.jobs) < room:
+        elif not _plenty(claim, room):
             if self._clock.monotonic() - self._found_at < LINGER:
                 await self._clock.sleep(LOOK)
             else:
@@ -123,10 +123,10 @@ class Claimer:
         self._outage.ended("claim")
         self._backoff.reset()
 
-    async def _claim(self, limit: int, *, alone: bool = False) -> Claim:
+    async def _claim(self, limit: int, *, alone: bool = False, thorough: bool = False) -> Claim:
         token = self._ledger.new_token()
         try:
-            claim = await self._consumer.claim(limit, token=token, alone=alone)
+            claim = await self._consumer.claim(limit, token=token, alone=alone, thorough=thorough)
         except BaseException:
             self._ledger.doubt(token)
             raise
@@ -187,15 +187,15 @@ class Claimer:
 
     async def _run_alone(self) -> None:
         """Wait until nothing runs, then run one suspect with nothing beside it."""
-        await self._until_quiet(timeout=PATIENCE)
+        await self._until_quiet(at_most=PATIENCE)
         if self._stop.is_set():
             return
         if not self._quiet():
             self._suspects_from = self._clock.monotonic() + SUSPECTS_AGAIN
             return
-        claim = await self._claim(1, alone=True)
+        claim = await self._claim(1, alone=True, thorough=True)
         if claim.jobs:
-            await self._until_quiet(timeout=None)
+            await self._until_quiet(at_most=None)
         else:
             self._suspects_from = self._clock.monotonic() + 1.0
 
@@ -203,13 +203,13 @@ class Claimer:
         """Nothing would be lost if this process died now: nothing runs, and all outcomes are recorded."""
         return not (self._runner.running or self._runner.waiting or self._flusher.unrecorded)
 
-    async def _until_quiet(self, *, timeout: float | None) -> None:
+    async def _until_quiet(self, *, at_most: float | None) -> None:
         async def wait() -> None:
             while not self._quiet():
                 await self._runner.until_idle()
                 await self._flusher.until_empty()
 
-        await first(wait(), self._stop.wait(), timeout=timeout)
+        await first(wait(), self._stop.wait(), seconds=at_most)
 
     async def _sleep(self) -> None:
         """Dry for a while: sleep until a claim finds something, which is on its way then."""
@@ -224,7 +224,7 @@ class Claimer:
                 if armed:
                     unarmed.reset()
                 claim, room = await self._look()
-                if rung and len(claim.jobs) >= room > 0:
+                if rung and claim.jobs and _plenty(claim, room):
                     await self._pass_on()
                 if not room or claim.jobs or self._wants_alone(claim):
                     return
@@ -235,7 +235,7 @@ class Claimer:
         room = self._room()
         if not room or self._stop.is_set():
             return Claim(()), 0
-        claim = await self._claim(room)
+        claim = await self._claim(room, thorough=True)
         if claim.jobs:
             self._found_at = self._clock.monotonic()
         return claim, room
@@ -284,3 +284,8 @@ class Claimer:
 
     async def _unless_stopped(self, thing: Awaitable[Any]) -> None:
         await first(thing, self._stop.wait())
+
+
+def _plenty(claim: Claim, room: int) -> bool:
+    """Whether more is likely to be had at once. A storage may round a claim down to a size that it has prepared."""
+    return len(claim.jobs) * 3 >= room

@@ -21,6 +21,7 @@ _MAX_TRACEBACK_BYTES = MAX_ERROR_BYTES - MAX_MESSAGE_BYTES - MAX_KIND_BYTES
 #: Bounds of one stored traceback: exceptions in all, frames of each.
 _MAX_EXCEPTIONS = 12
 _MAX_FRAMES = 20
+_OWN_MODULES = ("prinia.worker", "prinia.task")
 
 
 def failed(error: BaseException) -> Failed:
@@ -51,7 +52,7 @@ def message_of(error: BaseException) -> str:
     """``str(error)``, cut and storable."""
     try:
         text = str(error)
-    except BaseException as broken:  # noqa: BLE001 - whatever a foreign __str__ does, the job's failure is recorded
+    except BaseException as broken:  # whatever a foreign __str__ does, the job's failure is recorded
         text = f"<{type(error).__name__}.__str__ raised {type(broken).__name__}>"
     return storable(text, limit=MAX_MESSAGE_BYTES)
 
@@ -60,7 +61,7 @@ def _traceback_of(error: BaseException) -> str | None:
     """The traceback from the handler inwards; the end is kept when it is too long: that is where it happened."""
     try:
         lines = list(islice(_lines(error), _MAX_EXCEPTIONS * (_MAX_FRAMES + 2)))
-    except Exception as broken:  # noqa: BLE001 - a source file that cannot be read, a __cause__ that raises
+    except Exception as broken:  # a source file that cannot be read, a __cause__ that raises
         return f"<no traceback: {type(broken).__name__}>"
     text = _storable_end("".join(lines), _MAX_TRACEBACK_BYTES)
     return text or None
@@ -112,6 +113,6 @@ def _members(error: BaseException) -> tuple[BaseException, ...]:
 
 def _from_handler(tb: TracebackType | None) -> TracebackType | None:
     """The traceback without Prinia's own frames at its start."""
-    while tb is not None and str(tb.tb_frame.f_globals.get("__name__", "")).startswith(("prinia.worker", "prinia.task")):
+    while tb is not None and str(tb.tb_frame.f_globals.get("__name__")).startswith(_OWN_MODULES):
         tb = tb.tb_next
     return tb

@@ -142,7 +142,7 @@ class Runner:
             return
         try:
             ack = decide(job, outcome, self._random())
-        except Exception as error:  # noqa: BLE001 - a handler may raise Snooze("soon")
+        except Exception as error:  # a handler may raise Snooze("soon")
             outcome = failed(error)
             ack = decide(job, outcome, self._random())
         self._flusher.add(job, ack, "given_back" if isinstance(outcome, GivenBack) else _COUNTERS[ack.kind])
@@ -247,7 +247,7 @@ class Runner:
         try:
             arguments = task.decode(job.extras.codec if job.extras is not None else "json", job.args)
             outcome = Completed(task.encode_result(await task.call(arguments, run.context)))
-        except BaseException as error:  # noqa: BLE001 - see the module's text
+        except BaseException as error:  # see the module's text
             outcome = _broken(error)
         self._end(run, outcome)
 
@@ -325,7 +325,7 @@ def _run_in_thread(run: Run) -> Outcome:
     try:
         arguments = task.decode(job.extras.codec if job.extras is not None else "json", job.args)
         return Completed(task.encode_result(task.call(arguments, run.context)))
-    except BaseException as error:  # noqa: BLE001 - hurts this job alone
+    except BaseException as error:  # hurts this job alone
         return _broken(error)
 
 

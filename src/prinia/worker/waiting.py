@@ -7,20 +7,20 @@ from collections.abc import Awaitable
 from typing import Any
 
 
-async def first(*things: Awaitable[Any], timeout: float | None = None) -> None:
-    """Return when one of them is done or ``timeout`` seconds have passed.
+async def first(*things: Awaitable[Any], seconds: float | None = None) -> None:
+    """Return when one of them is done or ``seconds`` have passed.
 
     Coroutines that are not done are cancelled; tasks and futures are left alone. What they return or raise is
     theirs: ask them.
 
     Example::
 
-        await first(event.wait(), task, timeout=30)
+        await first(event.wait(), task, seconds=30)
     """
     own = [asyncio.ensure_future(thing) for thing in things if not isinstance(thing, asyncio.Future)]
     given = [thing for thing in things if isinstance(thing, asyncio.Future)]
     try:
-        await asyncio.wait([*own, *given], timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait([*own, *given], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
     finally:
         for task in own:
             task.cancel()

@@ -34,8 +34,11 @@ class MemoryConsumer:
         with self._tables.lock:
             self._tables.register.setdefault(self._instance.id, Registered(self._instance))
 
-    async def claim(self, limit: int, /, *, token: int, alone: bool = False) -> Claim:
-        """Take up to ``limit`` due jobs, or with ``alone`` one that has been in too many crashes."""
+    async def claim(self, limit: int, /, *, token: int, alone: bool = False, thorough: bool = True) -> Claim:
+        """Take up to ``limit`` due jobs, or with ``alone`` one that has been in too many crashes.
+
+        Nothing is overlooked here: a claim that is not ``thorough`` only spares the look for the next due time.
+        """
         wanted = min(limit, 1) if alone else limit
         queues = self._queues_in_turn()
         with self._tables.lock:
@@ -48,7 +51,7 @@ class MemoryConsumer:
                 self._tables.take(job, owner, token, now)
             lines = [self._tables.lines[queue] for queue in queues if queue not in self._tables.paused]
             suspects = any(line.has_suspects(now, self._exclude) for line in lines)
-            dues = [line.next_due(now, self._exclude) for line in lines] if len(jobs) < wanted else []
+            dues = [line.next_due(now, self._exclude) for line in lines] if thorough and len(jobs) < wanted else []
             return Claim(
                 [_claimed(job, token, now) for job in jobs],
                 next_due=min((due for due in dues if due is not None), default=None),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from prinia.errors import StorageError
 from prinia.storage.postgres.listener import Listener
@@ -23,8 +23,9 @@ PASS_ON_EVERY = 0.05
 class PostgresBell:
     """`prinia.storage.protocol.Bell` over the queues of one instance."""
 
-    def __init__(self, listener: Listener, queues: Sequence[str]) -> None:
-        self._listener = listener
+    def __init__(self, find_listener: Callable[[], Listener], queues: Sequence[str]) -> None:
+        self._find_listener = find_listener
+        self._joined: Listener | None = None
         self._queues = queues
         self._numbers: frozenset[int] = frozenset()
         self._session = -1
@@ -38,17 +39,28 @@ class PostgresBell:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def open(self) -> None:
-        """Join the listener."""
-        await self._listener.acquire()
-        self._listener.join(self)
+        """Join the listener of the running event loop."""
+        listener = self._find_listener()
+        await listener.acquire()
+        listener.join(self)
+        self._joined = listener
+
+    @property
+    def _listener(self) -> Listener:
+        if self._joined is None:
+            raise StorageError("this worker instance is not open: call open() first")
+        return self._joined
 
     async def close(self) -> None:
         """Let go of everything and leave the listener."""
+        if self._joined is None:
+            return
         await self.disarm()
         for task in self._tasks:
             task.cancel()
-        self._listener.leave(self)
-        await self._listener.release()
+        listener, self._joined = self._joined, None
+        listener.leave(self)
+        await listener.release()
 
     async def arm(self) -> bool:
         """Hold the bells, or know that another sleeper does, or have them made loud."""

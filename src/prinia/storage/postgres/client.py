@@ -20,9 +20,10 @@ from prinia.job import JobRecord, JobSpec, Pushed
 from prinia.storage.postgres.connection import array, translate
 from prinia.storage.postgres.pools import Pools
 from prinia.storage.postgres.records import records
-from prinia.storage.postgres.specs import achunks, answers, chunks, encode_specs, refused
+from prinia.storage.postgres.specs import achunks, answers, chunks, encode_specs
 from prinia.storage.postgres.sql import Sql
 from prinia.storage.postgres.within import acursor, asavepoint, cursor, savepoint
+from prinia.storage.text import storable
 
 #: A round of cancel leaves rows that somebody has locked just now; so many rounds, so many seconds apart.
 CANCEL_ROUNDS, CANCEL_PAUSE = 500, 0.01
@@ -53,7 +54,8 @@ class Client:
     def push_within(self, connection: Any, jobs: Iterable[JobSpec], /) -> Sequence[Pushed]:
         """`prinia.storage.protocol.PushesWithin.push_within`: a savepoint where more than one statement is needed."""
         ahead = chunks(jobs)
-        first, second = next(ahead, []), next(ahead, [])
+        first: list[JobSpec] = next(ahead, [])
+        second: list[JobSpec] = next(ahead, [])
         if not second and not _may_refuse(first):
             return self._push_chunk(connection, first)
         pushed: list[Pushed] = []
@@ -67,7 +69,8 @@ class Client:
     ) -> Sequence[Pushed]:
         """`push_within`, awaited."""
         ahead = achunks(jobs)
-        first, second = await anext(ahead, []), await anext(ahead, [])
+        first: list[JobSpec] = await anext(ahead, [])
+        second: list[JobSpec] = await anext(ahead, [])
         if not second and not _may_refuse(first):
             return await self._apush_chunk(connection, first)
         pushed: list[Pushed] = []
@@ -109,7 +112,7 @@ class Client:
 
     def cancel(self, ids: Sequence[int], /, *, by: str) -> int:
         """`prinia.storage.protocol.Cancels.cancel`."""
-        cancelled = 0
+        cancelled: int = 0
         for _ in range(CANCEL_ROUNDS):
             [(done, left)] = self._pools.run(self._cancel, _cancel_params(ids, by))
             cancelled += done
@@ -120,7 +123,7 @@ class Client:
 
     async def acancel(self, ids: Sequence[int], /, *, by: str) -> int:
         """`cancel`, awaited."""
-        cancelled = 0
+        cancelled: int = 0
         for _ in range(CANCEL_ROUNDS):
             [(done, left)] = await self._pools.arun(self._cancel, _cancel_params(ids, by))
             cancelled += done
@@ -144,14 +147,13 @@ def _may_refuse(specs: list[JobSpec]) -> bool:
 
 
 def _checked(specs: list[JobSpec], pushed: list[Pushed]) -> list[Pushed]:
-    conflict = refused(specs, pushed)
-    if conflict is None:
-        return pushed
-    spec, answer = conflict
-    assert spec.unique is not None
-    raise DuplicateJob(
-        f"task {spec.task!r}: live job {answer.id} already has the unique key {spec.unique.text!r}", job_id=answer.id
-    )
+    for spec, answer in zip(specs, pushed, strict=True):
+        if not answer.created and spec.unique is not None and spec.unique.on_conflict == "raise":
+            raise DuplicateJob(
+                f"task {spec.task!r}: live job {answer.id} already has the unique key {spec.unique.text!r}",
+                job_id=answer.id,
+            )
+    return pushed
 
 
 def _chain(first: list[JobSpec], second: list[JobSpec], rest: Iterator[list[JobSpec]]) -> Iterator[list[JobSpec]]:
@@ -169,7 +171,7 @@ async def _achain(
 
 
 def _cancel_params(ids: Sequence[int], by: str) -> dict[str, str]:
-    return {"ids": array(ids), "by": by, "reason": f"cancelled by {by}"}
+    return {"ids": array(ids), "by": storable(by), "reason": storable(f"cancelled by {by}")}
 
 
 def _cancel_stuck(cancelled: int) -> PriniaError:

@@ -10,6 +10,7 @@ import psycopg
 from psycopg import errors as pg
 
 from prinia.errors import MigrationsPending, StorageError, StorageUnavailable
+from prinia.storage.postgres.sql import Statement
 
 #: A connection that the network swallowed is noticed after about half a minute, not after the kernel's two hours.
 KEEPALIVE: dict[str, Any] = {
@@ -81,9 +82,10 @@ def text_array(items: Sequence[str]) -> str:
     return "{" + ",".join(quoted) + "}"
 
 
-def _assignments(settings: Mapping[str, str], *, local: bool) -> str:
+def _assignments(settings: Mapping[str, str], *, local: bool) -> Statement:
     scope = "true" if local else "false"
-    return "select " + ", ".join(f"set_config('{name}', '{value}', {scope})" for name, value in settings.items())
+    calls = (f"set_config('{name}', '{value}', {scope})" for name, value in settings.items())
+    return ("select " + ", ".join(calls)).encode()
 
 
 class AsyncLine:
@@ -128,7 +130,7 @@ class AsyncLine:
         self.session += 1
         return connection
 
-    async def run(self, sql: str, params: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
+    async def run(self, sql: Statement, params: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
         """Run one statement, in a transaction of its own. A call that is cancelled or fails drops the connection
         unless it is known to be in order."""
         connection = await self.connect()
@@ -148,7 +150,7 @@ class AsyncLine:
             raise
 
     async def _run_pooled(
-        self, connection: psycopg.AsyncConnection[tuple[Any, ...]], sql: str, params: Mapping[str, Any] | None
+        self, connection: psycopg.AsyncConnection[tuple[Any, ...]], sql: Statement, params: Mapping[str, Any] | None
     ) -> list[tuple[Any, ...]]:
         async with connection.pipeline(), connection.transaction():
             await connection.execute(_assignments(self._settings, local=True))
@@ -182,7 +184,7 @@ class SyncLine:
             )
         return self._connection
 
-    def run(self, sql: str, params: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
+    def run(self, sql: Statement, params: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
         """Run one statement, in a transaction of its own."""
         connection = self.connect()
         try:

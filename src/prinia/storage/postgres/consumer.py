@@ -19,7 +19,7 @@ from prinia.storage.postgres.connection import HOT_SETTINGS, AsyncLine, array, t
 from prinia.storage.postgres.listener import Listener
 from prinia.storage.postgres.marks import LaneKey, Marks, Position
 from prinia.storage.postgres.migrate import acheck
-from prinia.storage.postgres.sql import Sql
+from prinia.storage.postgres.sql import Sql, Statement
 from prinia.storage.protocol import Claim, Receipt
 from prinia.storage.text import storable
 
@@ -48,15 +48,18 @@ _decode_extras = msgspec.json.Decoder(_Extras).decode
 class PostgresConsumer:
     """`prinia.storage.protocol.Consumer` on PostgreSQL."""
 
-    def __init__(self, dsn: Callable[[], str], sql: Sql, instance: Instance, listener: Listener) -> None:
+    def __init__(
+        self, dsn: Callable[[], str], sql: Sql, instance: Instance, find_listener: Callable[[], Listener]
+    ) -> None:
         self._sql = sql
         self._instance = instance
         name = f"prinia worker {instance.name}"
         self._claims = AsyncLine(dsn, name=name, schema=sql.schema, settings=CLAIM_SETTINGS)
         self._acks = AsyncLine(dsn, name=name, schema=sql.schema, settings=HOT_SETTINGS)
-        self._bell = PostgresBell(listener, instance.queues)
+        self._bell = PostgresBell(find_listener, instance.queues)
         self._marks = Marks(instance.queues)
         self._session = 0
+        self._opened = False
         self._excluded: list[str] = []
         self._probe_at = 0.0
         self._with_history: set[int] = set()
@@ -66,7 +69,7 @@ class PostgresConsumer:
         self._complete = sql.query("complete")
         self._ack = sql.query("ack", kept_errors=str(MAX_KEPT_ERRORS))
         self._settle = sql.query("settle")
-        self._recover = sql.query("recover")
+        self._recover = sql.query("rescue", found=sql.part("found_unheard"), kept_errors=str(MAX_KEPT_ERRORS))
         self._held = sql.query("held")
 
     @property
@@ -77,7 +80,7 @@ class PostgresConsumer:
     async def open(self) -> None:
         """Connect, check the schema, make sure of the archive, register."""
         await acheck(await self._claims.connect(), schema=self._sql.schema)
-        await self._acks.run(self._sql.render("select {schema}.make_leaves()"))
+        await self._acks.run(self._sql.statement("select {schema}.make_leaves()"))
         await self._acks.run(
             self._sql.query("register"),
             {
@@ -92,9 +95,11 @@ class PostgresConsumer:
             },
         )
         await self._bell.open()
+        self._opened = True
 
     async def close(self) -> None:
         """Take the instance off the register, disconnect."""
+        self._opened = False
         try:
             await self._bell.close()
             await self._acks.run(self._sql.query("unregister"), {"id": str(self._instance.id)})
@@ -113,26 +118,26 @@ class PostgresConsumer:
         """`prinia.storage.protocol.Consumer.claim`; see `prinia.storage.postgres.marks` for where it looks."""
         if alone:
             return Claim(await self._claim_one_alone(token))
-        size = next(size for size in CLAIM_SIZES if size <= limit)
         turns = self._marks.turns()
+        size = _step_down(limit)
         full = self._marks.scan_all_if_due(time.monotonic())
         jobs = await self._claim(size, token, turns, full=full)
-        if jobs or not thorough:
+        if len(jobs) == size or not thorough:
             return Claim(jobs)
         self._marks.scan_floors()
-        jobs = await self._claim(size, token, turns)
-        if jobs:
-            return Claim(jobs)
-        return await self._look_around(turns)
+        jobs += await self._claim(_step_down(limit - len(jobs)), token, turns)
+        next_due, suspects = await self._look_around(turns)
+        return Claim(jobs, next_due=next_due, suspects=suspects)
 
     async def _claim(self, size: int, token: int, turns: list[str], *, full: bool = False) -> list[ClaimedJob]:
         jobs: list[ClaimedJob] = []
         started = time.monotonic()
+        if not self._opened:
+            raise StorageError("this worker instance is not open: call open() before it claims")
         await self._new_session()
         lanes = self._marks.in_order(turns)
         for at in range(0, max(len(lanes), 1), MAX_LANES):
-            chunk = lanes[at : at + MAX_LANES]
-            jobs += await self._claim_lanes(size, token, turns, chunk, probe=at == 0)
+            jobs = await self._claim_lanes(size, token, turns, lanes[at : at + MAX_LANES], probe=at == 0)
             if jobs:
                 break
         if full:
@@ -207,7 +212,7 @@ class PostgresConsumer:
         self._with_history.update(job.id for job in jobs if job.attempt > 1 or job.crashes)
         return jobs
 
-    async def _look_around(self, turns: list[str]) -> Claim:
+    async def _look_around(self, turns: list[str]) -> tuple[float | None, bool]:
         keys = list(self._marks.lanes)
         [row] = await self._claims.run(
             self._look,
@@ -224,12 +229,13 @@ class PostgresConsumer:
                 for queue, priority, at, job_id in zip(*(column or () for column in row[:4]), strict=True)
             }
         )
-        return Claim((), next_due=row[4], suspects=row[5])
+        return row[4], row[5]
 
     # -- ack ------------------------------------------------------------------------------------------------------
 
     async def ack(self, acks: Sequence[Ack], /) -> Receipt:
         """`prinia.storage.protocol.Consumer.ack`: one statement for what is simply completed, one for the rest."""
+        acks = list({(ack.id, ack.token): ack for ack in acks}.values())
         plain = [ack for ack in acks if ack.kind is AckKind.COMPLETE and ack.id not in self._with_history]
         other = [ack for ack in acks if ack.kind is not AckKind.COMPLETE or ack.id in self._with_history]
         unsettled = [*(await self._flush(plain, self._complete, _complete_params) if plain else ())]
@@ -239,7 +245,7 @@ class PostgresConsumer:
         return receipt
 
     async def _flush(
-        self, acks: list[Ack], statement: str, params: Callable[[list[Ack]], dict[str, str]]
+        self, acks: list[Ack], statement: Statement, params: Callable[[list[Ack]], dict[str, str]]
     ) -> Iterable[Ack]:
         acks.sort(key=lambda ack: ack.id)
         values = params(acks) | {"owner": str(self._instance.id), "ids": array([ack.id for ack in acks])}
@@ -248,7 +254,7 @@ class PostgresConsumer:
         except StorageError as error:
             if not _no_leaf(error):
                 raise
-            await self._acks.run(self._sql.render("select {schema}.make_leaves()"))
+            await self._acks.run(self._sql.statement("select {schema}.make_leaves()"))
             [(recorded, *_)] = await self._acks.run(statement, values)
         return () if recorded == len(acks) else acks
 
@@ -271,8 +277,8 @@ class PostgresConsumer:
     async def recover(self, tokens: Sequence[int], running: Sequence[ClaimedJob], /) -> frozenset[int]:
         """`prinia.storage.protocol.Consumer.recover`."""
         owner = str(self._instance.id)
-        if tokens:
-            await self._acks.run(self._recover, {"owner": owner, "tokens": array(tokens)})
+        while tokens and (await self._acks.run(self._recover, {"owner": owner, "tokens": array(tokens)}))[0][0]:
+            pass  # up to a thousand at a time
         if not running:
             return frozenset()
         held = await self._acks.run(
@@ -284,6 +290,10 @@ class PostgresConsumer:
             },
         )
         return frozenset(job.id for job in running).difference(job_id for (job_id,) in held)
+
+
+def _step_down(limit: int) -> int:
+    return next(size for size in CLAIM_SIZES if size <= limit)
 
 
 def _times(positions: list[Position]) -> str:

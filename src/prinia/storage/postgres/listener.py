@@ -27,8 +27,7 @@ import psycopg
 
 from prinia.errors import StorageError
 from prinia.storage.postgres.connection import BASE_SETTINGS, AsyncLine, array, text_array
-from prinia.storage.postgres.sql import Sql
-
+from prinia.storage.postgres.sql import Sql, Statement
 
 
 class Sleeper(Protocol):
@@ -55,6 +54,11 @@ PROOF_TIMEOUT = 3.0
 RECONNECT_CAP = 10.0
 #: An idle LISTEN connection is asked for a sign of life this often, in seconds.
 PROBE_EVERY = 30.0
+#: The number of a bell's waiting lock is the bell's plus this.
+WAITING = 64
+
+UNLOCK = b"select pg_advisory_unlock(%(space)s, n) from unnest(%(numbers)s::int[]) n"
+UNLOCK_SHARED = b"select pg_advisory_unlock_shared(%(space)s, n) from unnest(%(numbers)s::int[]) n"
 
 
 class Listener:
@@ -146,12 +150,12 @@ class Listener:
         """Connect and prove that notifications arrive. False when this connection never will."""
         async with self._lock:
             [(self._space, self._channel)] = await self._line.run(
-                self._sql.render("select {schema}.bell_space(), {schema}.bell_channel()")
+                self._sql.statement("select {schema}.bell_space(), {schema}.bell_channel()")
             )
             connection = await self._line.connect()
             proven = self._proof = asyncio.get_running_loop().create_future()
-            await self._line.run(f'listen "{self._channel}"')
-            await self._line.run("select pg_notify(%(channel)s, 'proof')", {"channel": self._channel})
+            await self._line.run(f'listen "{self._channel}"'.encode())
+            await self._line.run(b"select pg_notify(%(channel)s, 'proof')", {"channel": self._channel})
             async for note in connection.notifies(timeout=PROOF_TIMEOUT, stop_after=1):
                 self._heard(note)
         if not self._line.direct or not proven.done():
@@ -186,9 +190,9 @@ class Listener:
                 async with asyncio.timeout(PROBE_EVERY):
                     await readable.wait()
             except TimeoutError:
-                await self._execute("select 1")
+                await self._execute(b"select 1")
 
-    async def _execute(self, sql: str, params: dict[str, object] | None = None) -> list[tuple[object, ...]]:
+    async def _execute(self, sql: Statement, params: dict[str, object] | None = None) -> list[tuple[object, ...]]:
         async with self._lock:
             if not self.listening:
                 raise StorageError("not listening")
@@ -219,7 +223,7 @@ class Listener:
         missed: set[int] = set()
         if wanted:
             rows = await self._execute(
-                "select n from unnest(%(numbers)s::int[]) n where not pg_try_advisory_lock(%(space)s, n)",
+                b"select n from unnest(%(numbers)s::int[]) n where not pg_try_advisory_lock(%(space)s, n)",
                 {"numbers": array(wanted), "space": self._space},
             )
             missed = {number for (number,) in rows if isinstance(number, int)}
@@ -230,14 +234,14 @@ class Listener:
 
     async def give(self, numbers: Iterable[int]) -> None:
         """Let go of bells taken."""
-        await self._unlock(self._held, numbers, "pg_advisory_unlock", 0)
+        await self._unlock(self._held, numbers, UNLOCK, 0)
 
     async def take_waiting(self, numbers: Iterable[int]) -> None:
         """Hold the waiting locks of these bells shared: a full worker can tell that somebody sleeps."""
         new = [number for number in numbers if number not in self._waiting]
         if new:
             await self._execute(
-                "select pg_try_advisory_lock_shared(%(space)s, n + 64) from unnest(%(numbers)s::int[]) n",
+                b"select pg_try_advisory_lock_shared(%(space)s, n + 64) from unnest(%(numbers)s::int[]) n",
                 {"numbers": array(new), "space": self._space},
             )
         for number in numbers:
@@ -245,9 +249,9 @@ class Listener:
 
     async def give_waiting(self, numbers: Iterable[int]) -> None:
         """Let go of waiting locks."""
-        await self._unlock(self._waiting, numbers, "pg_advisory_unlock_shared", 64)
+        await self._unlock(self._waiting, numbers, UNLOCK_SHARED, WAITING)
 
-    async def _unlock(self, counts: dict[int, int], numbers: Iterable[int], function: str, offset: int) -> None:
+    async def _unlock(self, counts: dict[int, int], numbers: Iterable[int], statement: Statement, offset: int) -> None:
         free = []
         for number in numbers:
             if counts.get(number, 0) > 1:
@@ -255,15 +259,12 @@ class Listener:
             elif counts.pop(number, 0):
                 free.append(number + offset)
         if free:
-            await self._execute(
-                f"select {function}(%(space)s, n) from unnest(%(numbers)s::int[]) n",
-                {"numbers": array(free), "space": self._space},
-            )
+            await self._execute(statement, {"numbers": array(free), "space": self._space})
 
     async def numbers(self, queues: Sequence[str]) -> frozenset[int]:
         """The bells of these queues."""
         rows = await self._execute(
-            self._sql.render("select distinct {schema}.bell_of(queue) from unnest(%(queues)s::text[]) q (queue)"),
+            self._sql.statement("select distinct {schema}.bell_of(queue) from unnest(%(queues)s::text[]) q (queue)"),
             {"queues": text_array(queues)},
         )
         return frozenset(number for (number,) in rows if isinstance(number, int))
@@ -271,10 +272,10 @@ class Listener:
     async def sleepers_elsewhere(self, numbers: Iterable[int]) -> set[int]:
         """Which of these bells another session holds exclusively."""
         rows = await self._execute(
-            "select distinct objid::int from pg_locks where locktype = 'advisory' and objsubid = 2 and granted"
-            " and mode = 'ExclusiveLock' and classid::int8 = (%(space)s::int8 & 4294967295)"
-            " and objid = any (%(numbers)s::oid[])"
-            " and database = (select oid from pg_database where datname = current_database())",
+            b"select distinct objid::int from pg_locks where locktype = 'advisory' and objsubid = 2 and granted"
+            b" and mode = 'ExclusiveLock' and classid::int8 = (%(space)s::int8 & 4294967295)"
+            b" and objid = any (%(numbers)s::oid[])"
+            b" and database = (select oid from pg_database where datname = current_database())",
             {"space": self._space, "numbers": array(sorted(numbers))},
         )
         return {number for (number,) in rows if isinstance(number, int)}
@@ -282,7 +283,7 @@ class Listener:
     async def make_loud(self, numbers: Iterable[int]) -> None:
         """Let every push notify these bells, until they are quiet again."""
         await self._execute(
-            self._sql.render(
+            self._sql.statement(
                 "insert into {schema}.loud_bells select unnest(%(numbers)s::int[]) on conflict (bell) do nothing"
             ),
             {"numbers": array(sorted(numbers))},
@@ -291,14 +292,14 @@ class Listener:
     async def make_quiet(self, numbers: Iterable[int]) -> None:
         """Undo `make_loud`, by whoever holds the bells now."""
         await self._execute(
-            self._sql.render("delete from {schema}.loud_bells where bell = any (%(numbers)s::int[])"),
+            self._sql.statement("delete from {schema}.loud_bells where bell = any (%(numbers)s::int[])"),
             {"numbers": array(sorted(numbers))},
         )
 
     async def pass_on(self, numbers: Iterable[int]) -> None:
         """Notify sleepers of other sessions, if there are any, that work is left."""
         await self._execute(
-            "select pg_notify(%(channel)s, n || '+') from unnest(%(numbers)s::int[]) n"
-            " where not pg_try_advisory_xact_lock(%(space)s, n + 64)",
+            b"select pg_notify(%(channel)s, n || '+') from unnest(%(numbers)s::int[]) n"
+            b" where not pg_try_advisory_xact_lock(%(space)s, n + 64)",
             {"channel": self._channel, "numbers": array(sorted(numbers)), "space": self._space},
         )

@@ -9,6 +9,7 @@ that id is over, one *catch-up* scan from the old floor picks up what came late,
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -44,13 +45,16 @@ class Lane:
 
     @property
     def start(self) -> Position:
+        """Where the next claim looks from."""
         return self.scan_from if self.catching else self.tip
 
     def catch_up(self, scan_from: Position, floor_after: Position) -> None:
+        """Scan from there next, unless such a scan is under way already."""
         if not self.catching:
             self.catching, self.scan_from, self.floor_after = True, scan_from, floor_after
 
     def caught_up(self) -> None:
+        """The scan is through: the floor may move."""
         if self.catching:
             self.catching, self.floor = False, self.floor_after
 
@@ -90,7 +94,7 @@ class Marks:
         for queue in self.queues:
             known = sorted(priority for lane_queue, priority in self.lanes if lane_queue == queue)
             edges = [MIN_PRIORITY - 1, *known, MAX_PRIORITY + 1]
-            found += [(queue, low, high) for low, high in zip(edges, edges[1:], strict=False) if high - low > 1]
+            found += [(queue, low, high) for low, high in itertools.pairwise(edges) if high - low > 1]
         return found
 
     def add(self, keys: Iterable[LaneKey]) -> None:

@@ -18,6 +18,7 @@ import psycopg_pool
 
 from prinia.errors import StorageUnavailable
 from prinia.storage.postgres.connection import KEEPALIVE, translated
+from prinia.storage.postgres.sql import Statement
 
 Rows = list[tuple[Any, ...]]
 SyncPool = psycopg_pool.ConnectionPool[psycopg.Connection[tuple[Any, ...]]]
@@ -126,13 +127,13 @@ class Pools:
                 async with await psycopg.AsyncConnection.connect(dsn, **self._kwargs()) as connection:
                     yield connection
 
-    def run(self, sql: str, params: Mapping[str, Any]) -> Rows:
+    def run(self, sql: Statement, params: Mapping[str, Any]) -> Rows:
         """One statement of its own."""
         with self.connection() as connection:
             cursor = connection.execute(sql, params)
             return cursor.fetchall() if cursor.description else []
 
-    async def arun(self, sql: str, params: Mapping[str, Any]) -> Rows:
+    async def arun(self, sql: Statement, params: Mapping[str, Any]) -> Rows:
         """`run`, awaited."""
         async with self.aconnection() as connection:
             cursor = await connection.execute(sql, params)

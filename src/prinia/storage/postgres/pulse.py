@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from uuid import UUID
 
 from prinia.job import MAX_KEPT_ERRORS, Instance
 from prinia.storage.postgres.connection import BASE_SETTINGS, SyncLine, array
-from prinia.storage.postgres.sql import Sql
+from prinia.storage.postgres.sql import Sql, Statement
 from prinia.storage.protocol import Beat
 
 
@@ -15,9 +15,7 @@ class PostgresPulse:
     """`prinia.storage.protocol.Pulse` on PostgreSQL."""
 
     def __init__(self, dsn: Callable[[], str], sql: Sql, instance: Instance) -> None:
-        self._line = SyncLine(
-            dsn, name=f"prinia pulse {instance.name}", schema=sql.schema, settings=BASE_SETTINGS
-        )
+        self._line = SyncLine(dsn, name=f"prinia pulse {instance.name}", schema=sql.schema, settings=BASE_SETTINGS)
         self._sql = sql
         self._id = str(instance.id)
         kept = str(MAX_KEPT_ERRORS)
@@ -31,7 +29,7 @@ class PostgresPulse:
         [(alive, ids, counters, dead, leader, term)] = self._line.run(
             self._beat, {"instance": self._id, "tokens": array(tokens), "started": array(started)}
         )
-        seen = dict(zip(ids or (), counters or (), strict=True))
+        seen: dict[UUID, int] = dict(zip(ids or (), counters or (), strict=True))
         return Beat(alive=alive, counters=seen, dead=frozenset(dead or ()), leader=leader, term=term)
 
     def lead(self, leader: UUID | None, term: int, /) -> bool:
@@ -61,15 +59,15 @@ class PostgresPulse:
 
     def prepare_archive(self) -> int:
         """`prinia.storage.protocol.Pulse.prepare_archive`."""
-        return self._count(self._sql.render("select {schema}.make_leaves()"), {})
+        return self._count(self._sql.statement("select {schema}.make_leaves()"), {})
 
     def close(self) -> None:
         """Disconnect."""
         self._line.close()
 
-    def _count(self, sql: str, params: dict[str, object]) -> int:
+    def _count(self, sql: Statement, params: Mapping[str, object]) -> int:
         [(count, *_)] = self._line.run(sql, params)
         return int(count)
 
-    def _changed(self, query: str, params: dict[str, object]) -> bool:
+    def _changed(self, query: str, params: Mapping[str, object]) -> bool:
         return bool(self._line.run(self._sql.query(query), params))

@@ -44,7 +44,8 @@ _encode = msgspec.json.Encoder(decimal_format="string").encode
 
 
 def _row(spec: JobSpec) -> _Row:
-    verbatim = spec.codec == "json"
+    # PostgreSQL's json cannot carry a NUL, not even as an escape.
+    verbatim = spec.codec == "json" and b"\\u0000" not in spec.args
     return _Row(
         task=spec.task,
         args=msgspec.Raw(spec.args) if verbatim else None,
@@ -116,11 +117,3 @@ async def achunks(specs: Iterable[JobSpec] | AsyncIterable[JobSpec]) -> AsyncIte
 def answers(rows: Iterable[tuple[Any, ...]]) -> list[Pushed]:
     """What `enqueue` returned."""
     return list(itertools.starmap(Pushed, rows))
-
-
-def refused(specs: list[JobSpec], pushed: list[Pushed]) -> tuple[JobSpec, Pushed] | None:
-    """The first job that was not stored although its unique key asks to raise then."""
-    for spec, answer in zip(specs, pushed, strict=True):
-        if not answer.created and spec.unique is not None and spec.unique.on_conflict == "raise":
-            return spec, answer
-    return None

@@ -13,10 +13,13 @@ from prinia.errors import ConfigurationError
 
 MAX_SCHEMA_BYTES = 63
 
+#: What the driver takes as SQL made at run time.
+Statement = bytes
+
 
 @cache
 def _read(folder: str, name: str) -> str:
-    return (files(__package__) / folder / name).read_text(encoding="utf-8")
+    return (files("prinia.storage.postgres") / folder / name).read_text(encoding="utf-8")
 
 
 @cache
@@ -41,17 +44,22 @@ class Sql:
     def __init__(self, schema: str) -> None:
         if not schema or "\0" in schema or len(schema.encode()) > MAX_SCHEMA_BYTES or schema.startswith("pg_"):
             raise ConfigurationError(
-                f"schema {schema!r} cannot be used: a name of 1 to {MAX_SCHEMA_BYTES} bytes that does not start with pg_"
+                f"schema {schema!r} cannot be used: give a name of 1 to {MAX_SCHEMA_BYTES} bytes that does not start"
+                " with pg_"
             )
         self.schema = schema
         self.quoted = '"' + schema.replace('"', '""') + '"'
 
-    def query(self, name: str, **parts: str) -> str:
+    def query(self, name: str, **parts: str) -> Statement:
         """The statement of ``queries/NAME.sql``; ``parts`` fill its other braces (SQL text, never values)."""
         text = _statement(name)
         for part, value in parts.items():
             text = text.replace("{" + part + "}", value)
-        return self.render(text, escape=True)
+        return self.statement(text)
+
+    def statement(self, text: str) -> Statement:
+        """A statement to run with parameters: a percent sign in the schema's name is doubled."""
+        return self.render(text, escape=True).encode()
 
     def part(self, name: str) -> str:
         """The text of ``queries/NAME.sql`` as a part of another statement."""
@@ -62,7 +70,7 @@ class Sql:
         return self.render(_read("migrations", filename))
 
     def render(self, text: str, *, escape: bool = False) -> str:
-        """Fill in the schema; with ``escape`` for a statement that is run with parameters, where % is special."""
+        """The text with the schema filled in."""
         names = {
             "{schema}": self.quoted,
             "{schema_literal}": _literal(self.schema),

@@ -26,9 +26,7 @@ class PostgresStorage(Client):
         storage = PostgresStorage("postgresql://localhost/shop", schema="prinia")
     """
 
-    def __init__(
-        self, dsn: str | Callable[[], str], *, schema: str = "prinia", listen_dsn: str | None = None
-    ) -> None:
+    def __init__(self, dsn: str | Callable[[], str], *, schema: str = "prinia", listen_dsn: str | None = None) -> None:
         self._dsn: Callable[[], str] = dsn if callable(dsn) else lambda: dsn
         self._listen_dsn: Callable[[], str] = (lambda: listen_dsn) if listen_dsn else self._dsn
         self._sql = Sql(schema)
@@ -41,12 +39,15 @@ class PostgresStorage(Client):
         return self._sql.schema
 
     def consumer(self, instance: Instance, /) -> PostgresConsumer:
-        """The worker's side, for the running event loop; all of them in a loop share one LISTEN connection."""
+        """The worker's side, for one event loop; all of them in a loop share one LISTEN connection."""
+        return PostgresConsumer(self._dsn, self._sql, instance, self._find_listener)
+
+    def _find_listener(self) -> Listener:
         loop = asyncio.get_running_loop()
         listener = self._listeners.get(loop)
         if listener is None:
             listener = self._listeners[loop] = Listener(self._listen_dsn, self._sql)
-        return PostgresConsumer(self._dsn, self._sql, instance, listener)
+        return listener
 
     def pulse(self, instance: Instance, /) -> PostgresPulse:
         """The heartbeat's side."""

@@ -58,10 +58,10 @@ class StandIn:
         """The instance's id."""
         return self.instance.id
 
-    async def claim(self, limit: int = 10, *, alone: bool = False) -> Claim:
+    async def claim(self, limit: int = 10, *, alone: bool = False, thorough: bool = True) -> Claim:
         """One claim with the next token."""
         self.tokens.append(next(self._numbers))
-        return await self.consumer.claim(limit, token=self.tokens[-1], alone=alone)
+        return await self.consumer.claim(limit, token=self.tokens[-1], alone=alone, thorough=thorough)
 
     async def claimed(self, limit: int = 10, *, alone: bool = False) -> list[ClaimedJob]:
         """The jobs of one claim."""

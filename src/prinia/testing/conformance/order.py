@@ -92,6 +92,21 @@ class OrderPromises(ConformanceBase):
         assert 200 < claim.next_due <= 300
 
     @promise
+    async def test_what_a_hasty_claim_overlooks_is_found(self, bench: Bench) -> None:
+        """A claim that is not thorough goes by the same rules and names no next due time; a thorough one gets the rest."""
+        urgent, *plain = await bench.push(job(priority=9), *(job() for _ in range(4)))
+        await bench.push(job(delay=600), job(queue="other"))
+        worker = await bench.worker()
+        hasty = await worker.claim(2, thorough=False)
+        got = [claimed.id for claimed in hasty.jobs]
+        assert got == [urgent, *plain][: len(got)]
+        assert len(got) <= 2
+        got += await worker.claimed_ids(10)
+        assert sorted(got) == sorted([urgent, *plain])
+        hasty = await worker.claim(thorough=False)
+        assert (list(hasty.jobs), hasty.next_due) == ([], None)
+
+    @promise
     async def test_paused_queues_do_not_keep_a_worker_awake(self, bench: Bench) -> None:
         """What waits in a paused queue is not said to be due, neither now nor later."""
         await bench.push(job(queue="email"), job(queue="email", delay=5), job(delay=300))

@@ -326,7 +326,7 @@ select id, task, queue,
             else 'ready' end as state,
        priority, attempt, max_attempts, crashes, max_crashes, created_at,
        nullif(scheduled_at, 'infinity') as scheduled_at, claimed_at as started_at, null::timestamptz as finished_at,
-       owner, codec, args, null::bytea as result, timeout, retry, expires_at, unique_key,
+       case when claimed_at is not null then owner end as owner, codec, args, null::bytea as result, timeout, retry, expires_at, unique_key,
        case when cancel_requested_at is not null then 'cancel requested by ' || cancel_requested_by end as reason,
        tags, meta,
        (select jsonb_agg({schema}.error_entry(t.attempt, t.kind, t.message, t.traceback, t.at) order by t.id)

@@ -15,7 +15,7 @@ locked as materialized (
        for update skip locked
 ),
 mine as materialized (
-    select l.at, l.id,
+    select l.at, a.*,
            case when a.kind = 'complete' then 'completed'
                 when a.kind = 'fail' then 'failed'
                 when a.kind = 'cancel' or l.cancel_requested_at is not null then 'cancelled' end as state
@@ -24,21 +24,19 @@ mine as materialized (
 ),
 noted as (
     insert into {schema}.attempts (job_id, attempt, kind, message, traceback)
-    select a.id, a.error_attempt, a.error_kind, a.error_message, a.error_traceback
-      from acked a
-      join mine m on m.id = a.id
-     where a.error_kind is not null and m.state is null
+    select m.id, m.error_attempt, m.error_kind, m.error_message, m.error_traceback
+      from mine m
+     where m.error_kind is not null and m.state is null
 ),
 trimmed as (
     delete from {schema}.attempts
      where id = any (array(
            select old.id
-             from acked a
+             from mine m
              cross join lateral (
-                  select t.id from {schema}.attempts t where t.job_id = a.id order by t.id desc offset {kept_errors} - 1
+                  select t.id from {schema}.attempts t where t.job_id = m.id order by t.id desc offset {kept_errors} - 1
              ) old
-            where a.error_kind is not null
-              and exists (select from mine m where m.id = a.id and m.state is null)))
+            where m.error_kind is not null and m.state is null))
 ),
 history as (
     delete from {schema}.attempts t
@@ -60,34 +58,33 @@ archived as (
                when 'completed' then coalesce(q.keep_completed, interval '1 day')
                when 'failed' then coalesce(q.keep_failed, interval '30 days')
                else coalesce(q.keep_cancelled, interval '7 days') end,
-           g.scheduled_at, g.created_at, g.claimed_at, g.token, g.owner, g.attempt - coalesce(a.uncounted, false)::int,
+           g.scheduled_at, g.created_at, g.claimed_at, g.token, g.owner, g.attempt - coalesce(m.uncounted, false)::int,
            g.max_attempts, g.priority, g.crashes, g.max_crashes, g.rerun_after_crash, m.state, g.queue, g.task,
            g.codec, case when m.state <> 'completed' or octet_length(g.args) <= 2048 then g.args end,
-           decode(a.result64, 'base64'), g.timeout, g.retry, g.unique_key,
+           decode(m.result64, 'base64'), g.timeout, g.retry, g.unique_key,
            case when m.state = 'cancelled'
-                then coalesce(a.reason, 'cancelled by ' || g.cancel_requested_by) end,
+                then coalesce(m.reason, 'cancelled by ' || g.cancel_requested_by) end,
            (select jsonb_agg(e.entry order by e.id)
               from (select h.id, {schema}.error_entry(h.attempt, h.kind, h.message, h.traceback, h.at) as entry
                       from history h
                      where h.job_id = g.id
                     union all
-                    select null, {schema}.error_entry(a.error_attempt, a.error_kind, a.error_message,
-                                                      a.error_traceback, clock_timestamp())
-                     where a.error_kind is not null
+                    select null, {schema}.error_entry(m.error_attempt, m.error_kind, m.error_message,
+                                                      m.error_traceback, clock_timestamp())
+                     where m.error_kind is not null
                      order by 1 desc nulls first limit {kept_errors}) e),
            g.tags, g.meta
       from gone g
       join mine m on m.id = g.id
-      join acked a on a.id = g.id
       left join {schema}.queues q on q.name = g.queue
     returning id
 ),
 kept as (
     update {schema}.jobs j
-       set claimed_at = null, attempt = j.attempt - coalesce(a.uncounted, false)::int,
-           scheduled_at = greatest(j.scheduled_at, clock_timestamp() + coalesce(a.delay, 0) * interval '1 second')
-      from acked a
-     where j.ctid = any (array(select m.at from mine m where m.state is null)) and a.id = j.id
+       set claimed_at = null, attempt = j.attempt - coalesce(m.uncounted, false)::int,
+           scheduled_at = greatest(j.scheduled_at, clock_timestamp() + coalesce(m.delay, 0) * interval '1 second')
+      from mine m
+     where j.ctid = any (array(select k.at from mine k where k.state is null)) and m.id = j.id
     returning j.id, j.queue
 ),
 rung as (

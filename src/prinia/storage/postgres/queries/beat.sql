@@ -7,8 +7,10 @@ with mine as (
     returning w.id, w.beat
 )
 select exists (select from mine),
-       (select array_agg(w.id) from {schema}.workers w where w.died_at is null),
-       (select array_agg(w.beat) from {schema}.workers w where w.died_at is null),
+       (select array_agg(w.id)
+          from {schema}.workers w left join mine m on m.id = w.id where w.died_at is null),
+       (select array_agg(coalesce(m.beat, w.beat))
+          from {schema}.workers w left join mine m on m.id = w.id where w.died_at is null),
        (select array_agg(w.id) from {schema}.workers w where w.died_at is not null),
        l.instance, l.term
   from {schema}.leader l

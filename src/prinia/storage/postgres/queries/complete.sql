@@ -21,14 +21,14 @@ archived as (
         id, drop_at, scheduled_at, created_at, started_at, token, owner, attempt, max_attempts, priority, crashes,
         max_crashes, rerun_after_crash, state, queue, task, codec, args, result, timeout, retry, unique_key, tags, meta)
     select g.id,
-           statement_timestamp() + coalesce(
-               (select q.keep_completed from {schema}.queues q where q.name = g.queue), interval '1 day'),
+           statement_timestamp() + coalesce(q.keep_completed, interval '1 day'),
            g.scheduled_at, g.created_at, g.claimed_at, g.token, g.owner, g.attempt, g.max_attempts, g.priority,
            g.crashes, g.max_crashes, g.rerun_after_crash, 'completed', g.queue, g.task, g.codec,
            case when octet_length(g.args) <= 2048 then g.args end,
            a.result, g.timeout, g.retry, g.unique_key, g.tags, g.meta
       from gone g
-      join acked a on a.id = g.id
+      join acked a on a.id = g.id and a.token = g.token
+      left join {schema}.queues q on q.name = g.queue
     returning id
 )
 select count(*) from archived

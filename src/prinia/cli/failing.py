@@ -1,0 +1,45 @@
+"""How commands fail: in one line on standard error and an exit code, never with a traceback."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import IO, Any
+
+import click
+
+from prinia.errors import PriniaError
+
+DONE, FAILED, USAGE = 0, 1, 2
+
+
+class Failure(click.ClickException):
+    """Ends the command with a text and an exit code."""
+
+    def __init__(self, message: str, *, exit_code: int = FAILED) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        """Write the text to standard error."""
+        click.echo(f"prinia: {self.message}", file=file, err=True)
+
+
+class KindGroup(click.Group):
+    """A group whose commands may raise Prinia's errors, and be interrupted."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; what the user can mend ends as a `Failure`."""
+        try:
+            return super().invoke(ctx)
+        except PriniaError as error:
+            if debugging():
+                raise
+            raise Failure(str(error)) from error
+        except KeyboardInterrupt:
+            raise Failure("interrupted", exit_code=128 + signal.SIGINT) from None
+
+
+def debugging() -> bool:
+    """Whether tracebacks are wanted."""
+    return os.environ.get("PRINIA_DEBUG", "") not in ("", "0")

@@ -1,0 +1,81 @@
+"""``prinia worker``."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable
+from importlib import metadata
+from typing import TYPE_CHECKING
+
+import click
+
+from prinia.app import Prinia
+from prinia.cli.place import describe
+from prinia.cli.target import find_app
+
+if TYPE_CHECKING:
+    from prinia.worker import Worker
+
+_EPILOG = (
+    "The first SIGTERM or Ctrl-C lets running jobs finish for --stop-timeout seconds, the second cancels them and "
+    "hands them back, the third ends at once. Exit codes: 0 every job was finished or handed back, 1 it could not "
+    "start, 2 wrong usage, 3 some jobs could not be handed back (they run again), 130 and 143 ended at once."
+)
+
+
+@click.command(epilog=_EPILOG)
+@click.argument("target", metavar="MODULE:APP")
+@click.option("-q", "--queue", "queues", multiple=True, metavar="QUEUE", help="Serve this queue; may be repeated. "
+              "Else the queues of the app's tasks.")  # fmt: skip
+@click.option("-c", "--concurrency", type=click.IntRange(1), default=100, show_default=True, metavar="N",
+              help="How many jobs run at once.")  # fmt: skip
+@click.option("--name", metavar="LABEL", help="A label, any number of workers may share it; else the machine's name.")
+@click.option("--stop-timeout", type=click.FloatRange(0), default=30.0, show_default=True, metavar="SECONDS",
+              help="How long a stop lets running jobs finish.")  # fmt: skip
+@click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info",
+              show_default=True, help="What is logged, to standard error.")  # fmt: skip
+def worker(
+    target: str, queues: tuple[str, ...], concurrency: int, name: str | None, stop_timeout: float, log_level: str
+) -> None:
+    """Run the jobs of an app.
+
+    MODULE:APP is where the app is: shop.jobs:app, or shop.jobs where there is only one.
+    """
+    app = find_app(target)
+    _log_to_stderr(log_level)
+    serving = app.worker(queues=queues or None, concurrency=concurrency, name=name, stop_timeout=stop_timeout)
+    click.echo(_banner(app, serving, concurrency))
+    from prinia.worker import run_with_signals
+
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        code = runner.run(run_with_signals(serving))
+    click.get_current_context().exit(code)
+
+
+def _banner(app: Prinia, serving: Worker, concurrency: int) -> str:
+    lines = {
+        "database": f"{describe(app.dsn)}, schema {app.schema!r}",
+        "queues": ", ".join(serving.queues),
+        "tasks": ", ".join(sorted(app.tasks)),
+        "concurrency": str(concurrency),
+    }
+    head = f"Prinia {metadata.version('prinia')}: worker {serving.name!r}, process {os.getpid()}"
+    return "\n".join([head, *(f"  {what:<12} {value}" for what, value in lines.items())])
+
+
+def _log_to_stderr(level: str) -> None:
+    """Unless the app's own module has set logging up."""
+    if not logging.getLogger().handlers:
+        logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+        logging.getLogger("prinia").setLevel(level.upper())
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """uvloop's loop where that is installed."""
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop

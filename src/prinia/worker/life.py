@@ -1,0 +1,238 @@
+"""One life of a worker: an instance from its registration to its end, by a stop or because it was declared dead."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from contextvars import Context as ContextVars
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from prinia.clock import Clock
+from prinia.errors import StorageError, StorageUnavailable
+from prinia.job import Instance
+from prinia.storage.protocol import Storage
+from prinia.task import Task
+from prinia.worker.ack import Flusher
+from prinia.worker.claim import Claimer
+from prinia.worker.heartbeat import Heartbeat, LoopWatch
+from prinia.worker.ledger import Counts, Ledger
+from prinia.worker.outage import Backoff, Outage
+from prinia.worker.run import Runner
+from prinia.worker.settings import Settings
+from prinia.worker.threads import Threads
+from prinia.worker.waiting import first
+
+log = logging.getLogger("prinia.worker")
+
+#: Seconds, each beyond the limit of a stop: for cancelled handlers to end, for outcomes to be recorded, and to say
+#: goodbye to the database.
+GRACE = 1.0
+FLUSH = 5.0
+GOODBYE = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Equipment:
+    """What a worker's lives have in common."""
+
+    storage: Storage
+    tasks: Mapping[str, Task[Any, Any]]
+    settings: Settings
+    threads: Threads
+    variables: ContextVars
+    counts: Counts
+    stop: asyncio.Event
+    stop_now: asyncio.Event
+    #: Set once the database has answered at the start, or has been found away.
+    tried: asyncio.Event
+    clock: Clock
+    random: Callable[[], float]
+
+
+class Life:
+    """Wires the parts of one instance, runs them, and winds them down. Used once."""
+
+    def __init__(self, equipment: Equipment, instance: Instance) -> None:
+        self._equipment = equipment
+        self._instance = instance
+        self._settings = settings = equipment.settings
+        clock, random, counts = equipment.clock, equipment.random, equipment.counts
+        self._loop = asyncio.get_running_loop()
+        self._dead = asyncio.Event()
+        self._ledger = ledger = Ledger()
+        self._outage = outage = Outage(settings.name)
+        self._backoff = Backoff(random)
+        self._consumer = consumer = equipment.storage.consumer(instance)
+        changed = asyncio.Event()
+        self._flusher = Flusher(
+            consumer, ledger, counts, outage,
+            jobs_run=lambda: bool(self._runner.running), changed=changed, clock=clock, random=random,
+        )  # fmt: skip
+        self._runner = Runner(
+            equipment.tasks, self._flusher, ledger, counts,
+            concurrency=settings.concurrency, threads=equipment.threads, variables=equipment.variables,
+            changed=changed, random=random, worker=settings.name, instance=instance.id,
+        )  # fmt: skip
+        self._claimer = Claimer(
+            consumer, self._runner, self._flusher, ledger, counts, outage,
+            known=equipment.tasks, concurrency=settings.concurrency, poll=settings.poll,
+            changed=changed, clock=clock, random=random,
+        )  # fmt: skip
+        self._heartbeat = Heartbeat(
+            partial(equipment.storage.pulse, instance), instance.id, outage,
+            every=settings.heartbeat, dead_after=settings.dead_after,
+            tokens=ledger.tokens, started=self._runner.started_ids, declared_dead=self._declared_dead,
+            loop_watch=LoopWatch(self._loop, self._runner.current), random=random,
+        )  # fmt: skip
+
+    @property
+    def running(self) -> int:
+        """How many handlers run."""
+        return len(self._runner.running)
+
+    @property
+    def waiting(self) -> int:
+        """How many jobs are claimed and not started."""
+        return self._runner.waiting
+
+    @property
+    def unrecorded(self) -> int:
+        """How many outcomes are not recorded yet."""
+        return self._flusher.unrecorded
+
+    async def open(self) -> bool:
+        """Register, however long the database is away; False when stopped before that.
+
+        Raises `StorageError` when the database is there and refuses, for example `MigrationsPending`.
+        """
+        while not self._equipment.stop.is_set():
+            opening = asyncio.ensure_future(self._consumer.open())
+            await first(opening, self._equipment.stop.wait())
+            if not opening.done():
+                await _give_up(opening)
+                break
+            try:
+                opening.result()
+            except StorageUnavailable as error:
+                self._equipment.tried.set()
+                self._outage.began("start", error)
+                await first(self._equipment.clock.sleep(self._backoff.next()), self._equipment.stop.wait())
+            else:
+                self._equipment.tried.set()
+                self._outage.ended("start")
+                return True
+        await self._say_goodbye()
+        return False
+
+    async def run(self) -> bool:
+        """Work until stopped (True) or until this instance is declared dead (False). After `open`."""
+        # No TaskGroup: it waits for its tasks without limit, and a call on a stalled connection may ignore its
+        # cancellation for long, where a stop must be bounded.
+        self._heartbeat.start()
+        flushing = asyncio.ensure_future(self._flusher.run())
+        claiming = asyncio.ensure_future(self._claimer.run())
+        try:
+            await first(self._equipment.stop.wait(), self._dead.wait(), claiming, flushing)
+            if claiming.done() or flushing.done():
+                self._equipment.stop_now.set()  # one of them broke: end in order, then raise what it raised
+            if not self._dead.is_set():
+                await self._wind_down(claiming, flushing)
+        finally:
+            await _give_up(claiming, flushing)
+            await self._end()
+        for task in (claiming, flushing):
+            if task.done() and not task.cancelled():
+                task.result()
+        return not self._dead.is_set()
+
+    def _declared_dead(self) -> None:
+        """Called from the heartbeat's thread."""
+        with suppress(RuntimeError):  # the loop is closed: the worker ended without its stop
+            self._loop.call_soon_threadsafe(self._dead.set)
+
+    async def _wind_down(self, claiming: asyncio.Task[None], flushing: asyncio.Task[None]) -> None:
+        """Stop claiming, hand back what has not started, let jobs finish until the limit, then cancel; record all."""
+        self._claimer.stop()
+        self._runner.stop()
+        self._runner.give_back_waiting()
+        hurry = self._equipment.stop_now.wait()
+        await self._before_death(self._jobs_ended(claiming), hurry, self._settings.stop_timeout)
+        self._runner.cancel()
+        await self._before_death(self._jobs_ended(claiming), None, GRACE)
+        # A claim that hangs still is given up, so that nothing is added from here on.
+        await _give_up(claiming)
+        if self._dead.is_set():
+            return
+        self._runner.abandon()
+        self._flusher.close()
+        await self._before_death(_done(flushing), None, FLUSH)
+
+    async def _jobs_ended(self, claiming: asyncio.Task[None]) -> None:
+        await _done(claiming)
+        await self._runner.until_idle()
+
+    async def _before_death(self, ended: Awaitable[None], hurry: Awaitable[Any] | None, seconds: float) -> None:
+        others = [self._dead.wait()] if hurry is None else [self._dead.wait(), hurry]
+        await first(ended, *others, seconds=seconds)
+
+    async def _end(self) -> None:
+        """What is still there is lost or left behind; then off the register."""
+        died = self._dead.is_set()
+        self._runner.close()
+        lost = self._runner.lose() + self._flusher.unrecorded
+        self._flusher.drop() if died else self._leave_behind()
+        if lost and died:
+            log.error(
+                "worker %s (%s) was declared dead: %d jobs are lost to it and run elsewhere",
+                self._settings.name, self._instance.id, lost,
+            )  # fmt: skip
+        await first(self._runner.until_idle(), seconds=GRACE)
+        self._runner.abandon()
+        if self._ledger.doubtful and not died:
+            await self._bounded(self._recover())
+        await self._heartbeat.stop(GOODBYE)
+        await self._say_goodbye()
+
+    def _leave_behind(self) -> None:
+        if left := self._flusher.unrecorded:
+            self._flusher.drop(counter="left_behind")
+            log.error(
+                "worker %s: %d outcomes could not be recorded before the end of the stop; these jobs will run again",
+                self._settings.name, left,
+            )  # fmt: skip
+
+    async def _recover(self) -> None:
+        await self._consumer.recover(self._ledger.doubtful, [])
+
+    async def _say_goodbye(self) -> None:
+        await self._bounded(self._consumer.close())
+
+    async def _bounded(self, call: Awaitable[None]) -> None:
+        """A farewell: tried for a while, and no matter if it fails."""
+        calling = asyncio.ensure_future(call)
+        await first(calling, seconds=GOODBYE)
+        await _give_up(calling)
+        if not calling.done() or calling.cancelled():
+            log.warning("worker %s: the database does not answer; leaving without a goodbye", self._settings.name)
+        elif isinstance(error := calling.exception(), StorageError):
+            log.debug("worker %s: while leaving: %s", self._settings.name, error)
+        else:
+            calling.result()
+
+
+async def _done(task: asyncio.Task[None]) -> None:
+    await asyncio.wait([task])
+
+
+async def _give_up(*tasks: asyncio.Task[None]) -> None:
+    """Cancel them, twice if need be, and do not wait for ever."""
+    for _ in range(2):
+        left = [task for task in tasks if not task.done()]
+        for task in left:
+            task.cancel()
+        if left:
+            await asyncio.wait(left, timeout=GRACE)

@@ -1,0 +1,83 @@
+"""A worker in a process of its own: signals in, exit code out.
+
+Exit codes:
+
+- `EXIT_CLEAN` (0): stopped, at the first signal or the second; every claimed job was recorded or handed back.
+- `EXIT_LEFT_BEHIND` (3): stopped, but outcomes could not be recorded in time or handlers ignored their cancellation;
+  the jobs concerned run again.
+- 128 + the signal's number: a third signal ended it at once, as it does while a handler blocks the event loop.
+  Nothing was handed back; the jobs are rescued by other workers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+from collections.abc import Callable
+from types import FrameType
+
+from prinia.worker.worker import Worker
+
+log = logging.getLogger("prinia.worker")
+
+EXIT_CLEAN = 0
+EXIT_LEFT_BEHIND = 3
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+class SignalCounter:
+    """Turns the first signal into a stop, the second into a stop now, the third into an exit at once.
+
+    Real signal handlers, not ``loop.add_signal_handler``: those wait for the event loop, and a handler that blocks
+    it would make the process deaf to signals.
+    """
+
+    def __init__(self, worker: Worker, loop: asyncio.AbstractEventLoop, exit: Callable[[int], object]) -> None:
+        self._worker = worker
+        self._loop = loop
+        self._exit = exit
+        self._count = 0
+
+    def received(self, number: int, frame: FrameType | None = None) -> None:
+        """One more signal."""
+        self._count += 1
+        if self._count > 2:
+            self._exit(128 + number)
+            return
+        self._loop.call_soon_threadsafe(self._stop, signal.Signals(number).name, self._count)
+
+    def _stop(self, name: str, count: int) -> None:
+        if count == 1:
+            log.info("%s: stopping; once more to stop now", name)
+        else:
+            log.info("%s again: stopping now", name)
+        self._worker.stop()
+
+
+async def run_with_signals(worker: Worker, *, exit: Callable[[int], object] = os._exit) -> int:
+    """Run the worker until SIGTERM or SIGINT; returns the exit code. Call it in the main thread.
+
+    Where handlers ignored their cancellation the process ends here, by ``exit``: asyncio would wait for them.
+
+    Example::
+
+        sys.exit(asyncio.run(run_with_signals(app.worker())))
+    """
+    counter = SignalCounter(worker, asyncio.get_running_loop(), exit)
+    before = {number: signal.signal(number, counter.received) for number in SIGNALS}
+    stats = worker.stats
+    try:
+        await worker.run()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    now = worker.stats
+    abandoned = now.abandoned > stats.abandoned
+    code = EXIT_LEFT_BEHIND if abandoned or now.left_behind > stats.left_behind else EXIT_CLEAN
+    if abandoned:
+        logging.shutdown()
+        exit(code)
+    return code

@@ -1,0 +1,11 @@
+"""Storages that break one promise each, to see the conformance suite notice.
+
+Each double is the memory storage with one mechanism switched off; its docstring is the bug.
+"""
+
+from __future__ import annotations
+
+from . import acks, bells, claims, deaths, pushes, reads, strays, watch
+from .base import Broken
+
+__all__ = ["Broken", "acks", "bells", "claims", "deaths", "pushes", "reads", "strays", "watch"]

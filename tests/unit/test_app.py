@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from prinia import ConfigurationError, Prinia
+from prinia.storage.memory import MemoryStorage
+
+URL = "postgresql://localhost/shop"
+
+
+@pytest.mark.parametrize(
+    ("given", "environment", "dsn"),
+    [
+        (URL, {"PRINIA_DATABASE_URL": "postgresql://other"}, URL),
+        (None, {"PRINIA_DATABASE_URL": URL, "DATABASE_URL": "postgresql://other"}, URL),
+        (None, {"DATABASE_URL": URL}, URL),
+        (None, {"PRINIA_DATABASE_URL": "", "DATABASE_URL": URL}, URL),
+        ("postgres://localhost/shop", {}, "postgres://localhost/shop"),
+        ("host=localhost dbname=shop", {}, "host=localhost dbname=shop"),
+        (None, {"DATABASE_URL": "postgresql+asyncpg://u:p@h/d?x=y"}, "postgresql://u:p@h/d?x=y"),
+        (None, {"DATABASE_URL": "postgres+psycopg://h/d"}, "postgresql://h/d"),
+    ],
+)
+def test_where_the_database_is_looked_for(
+    monkeypatch: pytest.MonkeyPatch, given: str | None, environment: dict[str, str], dsn: str
+) -> None:
+    app = Prinia(given)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)  # after the constructor: it is looked up at first use
+    assert app.dsn == dsn
+
+
+def test_no_database_is_an_error_of_the_first_use_with_the_fix() -> None:
+    app = Prinia()
+    send = app.task(name="send")(lambda: None)
+    assert send.job().spec.args == b"{}"
+    with pytest.raises(ConfigurationError, match="set PRINIA_DATABASE_URL"):
+        _ = app.dsn
+    with pytest.raises(ConfigurationError, match="set PRINIA_DATABASE_URL"):
+        send.enqueue()
+
+
+def test_another_database_is_refused_without_showing_its_password(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DATABASE_URL", "mysql://me:secret@localhost/shop")
+    with pytest.raises(ConfigurationError, match=r"DATABASE_URL starts with mysql://") as caught:
+        _ = Prinia().dsn
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("size", [0, 1, -5, True, 1.5, "1"])
+def test_a_limit_that_makes_no_sense_is_refused(size: Any) -> None:
+    with pytest.raises(ConfigurationError, match="max_args_bytes"):
+        Prinia(max_args_bytes=size)
+
+
+def test_the_limit_of_arguments_is_the_apps() -> None:
+    send = Prinia(max_args_bytes=20).task(name="send")(lambda x: None)
+    assert send.job("x" * 12).spec.args == b'{"x":"%s"}' % (b"x" * 12)
+    with pytest.raises(ValueError, match="send: the arguments are 21 bytes as JSON, the limit is 20"):
+        send.job("x" * 13)
+
+
+def test_the_storage_is_made_once_and_kept() -> None:
+    app = Prinia(URL)
+    assert app.storage is app.storage
+    given = MemoryStorage()
+    assert Prinia(storage=given).storage is given
+
+
+async def test_an_app_is_a_context_that_nests() -> None:
+    app = Prinia(storage=MemoryStorage())
+    send = app.task(name="send")(lambda: None)
+    async with app as one, app as two:
+        assert one is two is app
+        assert (await send.aenqueue()).id == 1
+    async with app:
+        assert (await send.aenqueue()).id == 2
+
+
+def test_an_app_is_a_blocking_context_that_nests() -> None:
+    app = Prinia(storage=MemoryStorage())
+    with app as one, app as two:
+        assert one is two is app
+        assert app.task(name="send")(lambda: None).enqueue().id == 1
+
+
+def test_the_tasks_of_an_app_cannot_be_changed_from_outside() -> None:
+    app = Prinia()
+    with pytest.raises(TypeError):
+        app.tasks["a"] = app.task(lambda: None)  # type: ignore[index]
+
+
+def test_an_app_can_be_made_and_filled_without_a_driver() -> None:
+    code = (
+        "import sys; from prinia import Prinia; app = Prinia('postgresql://h/d')\n"
+        "@app.task\nasync def send(order: int) -> None: ...\n"
+        "send.job(1); app.dsn; assert 'psycopg' not in sys.modules; print('ok')"
+    )
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ)
+    assert answer.stdout == "ok\n"

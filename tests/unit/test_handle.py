@@ -1,0 +1,148 @@
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from prinia import (
+    AttemptError,
+    Job,
+    JobCancelled,
+    JobFailed,
+    JobNotFound,
+    JobRecord,
+    JobState,
+    Prinia,
+    ResultTimeout,
+    SyncTask,
+)
+from prinia.handle import Waiter, completed
+from prinia.storage.memory import MemoryStorage
+
+NOW = datetime(2030, 1, 1, tzinfo=UTC)
+RECORD = JobRecord(
+    id=7, task="send", queue="q", state=JobState.READY, priority=0, attempt=0, max_attempts=5, crashes=0, args=b"{}",
+    codec="json", created_at=NOW, scheduled_at=NOW,
+)  # fmt: skip
+
+
+def changed(**fields: Any) -> JobRecord:
+    return dataclasses.replace(RECORD, **fields)
+
+
+class Time:
+    """Time that passes only by sleeping; `at` lets something happen after so many sleeps."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.sleeps: list[float] = []
+        self.at: dict[int, Callable[[], object]] = {}
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+        self.sleeps.append(seconds)
+        self.at.get(len(self.sleeps), lambda: None)()
+
+    async def asleep(self, seconds: float) -> None:
+        self.sleep(seconds)
+
+
+@pytest.fixture
+def app() -> Prinia:
+    return Prinia(storage=MemoryStorage())
+
+
+@pytest.fixture
+def send(app: Prinia) -> SyncTask[[int], int]:
+    @app.task(name="send")
+    def send(order: int) -> int:
+        return order
+
+    return send
+
+
+def job_on(app: Prinia, time: Time, id: int) -> Job[Any]:
+    waiter = Waiter(lambda: app.storage, monotonic=time.monotonic, sleep=time.sleep, asleep=time.asleep)
+    return Job(id, waiter=waiter, read=lambda record: record.result)
+
+
+Wait = Callable[[Job[Any], float | None], Any]
+BOTH: Sequence[Wait] = (
+    lambda job, timeout: job.result(timeout=timeout),
+    lambda job, timeout: asyncio.run(job.aresult(timeout=timeout)),
+)
+
+
+@pytest.mark.parametrize("wait", BOTH)
+def test_waiting_looks_less_and_less_often_until_the_timeout(
+    app: Prinia, send: SyncTask[[int], int], wait: Wait
+) -> None:
+    time = Time()
+    with pytest.raises(ResultTimeout, match=r"job 1 \(send\) is still ready after 2 s of waiting; it goes on") as caught:
+        wait(job_on(app, time, send.enqueue(1).id), 2)
+    assert caught.value.job_id == 1
+    assert time.sleeps[:8] == pytest.approx([0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.5])
+    assert sum(time.sleeps) == pytest.approx(2)
+    assert isinstance(caught.value, TimeoutError)
+
+
+@pytest.mark.parametrize("wait", BOTH)
+def test_a_job_that_ends_in_time_is_seen(app: Prinia, send: SyncTask[[int], int], wait: Wait) -> None:
+    time, job = Time(), send.enqueue(1)
+    time.at[12] = lambda: app.storage.cancel([job.id], by="me")
+    with pytest.raises(JobCancelled, match=r"job 1 \(send\) was cancelled: .*me"):
+        wait(job_on(app, time, job.id), None)
+    assert len(time.sleeps) == 12
+
+
+@pytest.mark.parametrize("wait", BOTH)
+def test_without_time_there_is_one_look(app: Prinia, send: SyncTask[[int], int], wait: Wait) -> None:
+    time = Time()
+    with pytest.raises(ResultTimeout):
+        wait(job_on(app, time, send.enqueue(1).id), 0)
+    assert time.sleeps == []
+
+
+@pytest.mark.parametrize("wait", BOTH)
+@pytest.mark.parametrize("timeout", [-1.0, float("nan")])
+def test_a_timeout_that_is_no_time_is_refused(
+    app: Prinia, send: SyncTask[[int], int], wait: Wait, timeout: float
+) -> None:
+    with pytest.raises(ValueError, match="must be seconds, 0 or more"):
+        wait(job_on(app, Time(), send.enqueue(1).id), timeout)
+
+
+@pytest.mark.parametrize("wait", BOTH)
+def test_a_job_that_is_not_there_is_not_waited_for(app: Prinia, wait: Wait) -> None:
+    with pytest.raises(JobNotFound, match="there is no job 99: its transaction was rolled back or has not committed"):
+        wait(job_on(app, Time(), 99), None)
+
+
+def test_how_a_failed_job_is_told() -> None:
+    errors = tuple(AttemptError(attempt=n, kind="ValueError", message=f"boom {n}") for n in (1, 2))
+    with pytest.raises(JobFailed) as caught:
+        completed(changed(state=JobState.FAILED, attempt=2, errors=errors))
+    assert str(caught.value) == "job 7 (send) failed after 2 attempts; last error: ValueError: boom 2"
+    with pytest.raises(JobFailed) as caught:
+        completed(changed(state=JobState.FAILED, attempt=1, reason="worker lost"))
+    assert str(caught.value) == "job 7 (send) failed after 1 attempt (worker lost)"
+    with pytest.raises(JobCancelled) as cancelled:
+        completed(changed(state=JobState.CANCELLED))
+    assert str(cancelled.value) == "job 7 (send) was cancelled: no reason was given"
+    done = changed(state=JobState.COMPLETED)
+    assert completed(done) is done
+
+
+def test_handles_are_equal_when_they_are_on_the_same_job(app: Prinia, send: SyncTask[[int], int]) -> None:
+    job = send.enqueue(1)
+    assert job == send.get_job(job.id) == app.get_job(job.id)
+    assert len({job, app.get_job(job.id)}) == 1
+    assert job != send.enqueue(2)
+    assert job != Prinia(storage=app.storage).get_job(job.id)

@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from types import ModuleType
+
+import prinia
+
+
+def test_all_is_what_is_exported_sorted() -> None:
+    exported = {
+        name
+        for name, value in vars(prinia).items()
+        if not name.startswith("_") and not isinstance(value, ModuleType) and name != "annotations"
+    }
+    assert set(prinia.__all__) == exported
+    assert len(prinia.__all__) == len(set(prinia.__all__))
+    constants = sorted(name for name in prinia.__all__ if name.isupper())
+    assert prinia.__all__ == [*constants, *sorted(name for name in prinia.__all__ if not name.isupper())]
+
+
+def test_every_error_is_exported() -> None:
+    errors = {name for name, value in vars(prinia.errors).items() if isinstance(value, type)}
+    assert errors <= set(prinia.__all__)
+
+
+def test_every_exported_name_has_a_docstring() -> None:
+    assert [name for name in prinia.__all__ if name != "INJECTED" and not getattr(prinia, name).__doc__] == []
+
+
+def test_importing_prinia_imports_nothing_heavy() -> None:
+    heavy = {"psycopg", "psycopg_pool", "click", "rich", "uvloop", "cronsim", "sqlalchemy", "multiprocessing"}
+    code = "import sys, prinia; print(*sys.modules)"
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = {name.partition(".")[0] for name in answer.stdout.split()}
+    assert "prinia" in loaded
+    assert loaded & heavy == set()
