@@ -19,6 +19,7 @@ from psycopg import conninfo
 
 from prinia import embedded
 from prinia.storage.postgres.migrate import migrate
+from tests.skips import ALLOWED
 
 SERVER_OPTIONS = {
     "fsync": "off",
@@ -126,3 +127,15 @@ def new_migrated(databases: Databases) -> Iterator[Callable[[], str]]:
     yield make
     for dsn in made:
         databases.drop(dsn)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Where the gate runs, a test that is skipped without a listed reason is a failure."""
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if not os.environ.get("CI") or reporter is None or hasattr(session.config, "workerinput"):
+        return
+    skipped = [report.nodeid for report in reporter.stats.get("skipped", [])]
+    unlisted = [nodeid for nodeid in skipped if not any(part in nodeid for part in ALLOWED)]
+    if unlisted:
+        reporter.write_line(f"skipped without a reason in tests/skips.py: {', '.join(unlisted)}", red=True)
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED

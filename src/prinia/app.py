@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import sys
 import threading
 from collections.abc import AsyncIterable, Callable, Coroutine, Iterable, Mapping, Sequence
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 
+_SCHEMA = "prinia"
 _VARIABLES = ("PRINIA_DATABASE_URL", "DATABASE_URL")
 
 
@@ -53,14 +55,13 @@ class Prinia:
         self,
         dsn: str | None = None,
         *,
-        schema: str = "prinia",
+        schema: str = _SCHEMA,
         storage: Storage | None = None,
         strict: bool = False,
         max_args_bytes: int = MAX_ARGS_BYTES,
     ) -> None:
         """Connects to nothing. Raises `ConfigurationError` for values that make no sense."""
-        if not isinstance(max_args_bytes, int) or isinstance(max_args_bytes, bool) or max_args_bytes < 2:
-            raise ConfigurationError(f"max_args_bytes={max_args_bytes!r} must be a whole number of bytes, 2 or more")
+        _check_size("max_args_bytes", max_args_bytes)
         self.schema = schema
         self._given_dsn = dsn
         self._storage = storage
@@ -210,9 +211,8 @@ class Prinia:
 
         if missing := pending(self.dsn, self.schema):
             labels = ", ".join(migration.label for migration in missing)
-            raise MigrationsPending(
-                f"schema {self.schema} lacks {labels}; run: prinia migrate (or call app.migrate() before the start)"
-            )
+            option = "" if self.schema == _SCHEMA else f" --schema {shlex.quote(self.schema)}"
+            raise MigrationsPending(f"schema {self.schema} lacks {labels}. Run: prinia migrate{option}")
 
     def open(self) -> None:
         """Open the pool for blocking calls, as ``with app`` does. Opens nest: each needs a `close`."""
@@ -247,6 +247,11 @@ class Prinia:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         await self.aclose()
+
+
+def _check_size(name: str, size: object) -> None:
+    if not isinstance(size, int) or isinstance(size, bool) or size < len("{}"):
+        raise ConfigurationError(f"{name}={size!r} must be a whole number of bytes, 2 or more")
 
 
 def _find_dsn(given: str | None) -> str:

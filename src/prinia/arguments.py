@@ -26,14 +26,14 @@ class Arguments:
     list, a datetime as a string, a dict's keys are strings.
     """
 
-    __slots__ = ("_decode", "_limit", "_named", "_naive", "_optional", "_signature", "_struct", "_task", "_untyped")
+    __slots__ = ("_decode", "_limit", "_naive", "_named", "_optional", "_signature", "_struct", "_task", "_untyped")
 
     def __init__(self, task: str, signature: Signature, *, limit: int) -> None:
         """Raises `TaskDefinitionError` for types that cannot be stored."""
         self._task = task
         self._signature = signature
         self._limit = limit
-        self._optional = bool(signature.optional)
+        self._optional = signature.optional
         types = _inspect(task, signature)
         self._struct = _make_struct(task, signature)
         self._decode: Callable[[bytes], Any] = msgspec.json.Decoder(self._struct).decode
@@ -72,8 +72,9 @@ class Arguments:
         except Exception as error:  # user types may raise anything
             reason = describe(error)
             raise DecodeError(f"{self._task}: stored arguments do not fit: {_without_root(reason)}") from error
-        if self._optional:
-            return {name: value for name, value in arguments.items() if value is not UNSET}
+        for name in self._optional:
+            if arguments[name] is UNSET:
+                del arguments[name]
         return arguments
 
     def _refuse_naive_times(self, given: Any, arriving: Any, data: bytes) -> None:
@@ -140,7 +141,10 @@ def _make_struct(task: str, signature: Signature) -> Any:
 
     def fields(types: Mapping[str, Any]) -> list[tuple[str, Any] | tuple[str, Any, Any]]:
         return [
-            (name, Union[hint, UnsetType], UNSET) if name in signature.optional else (name, hint)
+            # Not hint | UnsetType: not every type form has an operator.
+            (name, Union[hint, UnsetType], UNSET)  # noqa: UP007
+            if name in signature.optional
+            else (name, hint)
             for name, hint in types.items()
         ]
 
@@ -153,4 +157,3 @@ def _make_struct(task: str, signature: Signature) -> Any:
         )
     except Exception as error:
         raise TaskDefinitionError(f"{task}: its parameters cannot be stored: {error}") from error
-

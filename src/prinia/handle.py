@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from array import array
 from bisect import bisect_right
@@ -159,13 +158,13 @@ class Waiter:
         *,
         monotonic: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
-        asleep: Callable[[float], Coroutine[Any, Any, None]] = asyncio.sleep,
+        asleep: Callable[[float], Coroutine[Any, Any, None]] | None = None,
     ) -> None:
-        """The last three are time itself, for tests to replace."""
+        """The last three are time itself, for tests to replace; ``asleep`` is ``asyncio.sleep`` when not given."""
         self._storage = storage
         self._monotonic = monotonic
         self._sleep = sleep
-        self._asleep = asleep
+        self._asleep = asleep or _asyncio_sleep
 
     def find(self, id: int, /) -> JobRecord:
         """The job as it is now. Raises `JobNotFound`."""
@@ -207,6 +206,12 @@ class Waiter:
             pause = min(pause * 2, LONGEST_WAIT)
 
 
+async def _asyncio_sleep(seconds: float) -> None:
+    import asyncio  # see `prinia.colour`
+
+    await asyncio.sleep(seconds)
+
+
 def _next_pause(pauses: Iterator[float], record: JobRecord, timeout: float | None) -> float:
     pause = next(pauses, None)
     if pause is None:
@@ -217,7 +222,7 @@ def _next_pause(pauses: Iterator[float], record: JobRecord, timeout: float | Non
     return pause
 
 
-def _only(id: int, records: list[JobRecord]) -> JobRecord:
+def _only(id: int, records: Sequence[JobRecord]) -> JobRecord:
     if not records:
         raise JobNotFound(
             f"there is no job {id}: its transaction was rolled back or has not committed, or the job ended and was "
@@ -242,6 +247,7 @@ def completed(record: JobRecord) -> JobRecord:
 
 def check_id(id: int) -> int:
     """The id, if there can be a job of it. Raises `JobNotFound`."""
-    if not isinstance(id, int) or isinstance(id, bool) or not 0 < id <= _LARGEST_ID:
-        raise JobNotFound(f"there is no job {id!r}: ids are whole numbers, 1 or more", job_id=0)
+    given: object = id  # which it should be, but may not
+    if not isinstance(given, int) or isinstance(given, bool) or not 0 < given <= _LARGEST_ID:
+        raise JobNotFound(f"there is no job {given!r}: ids are whole numbers, 1 or more", job_id=0)
     return id

@@ -77,9 +77,10 @@ class AckKind(StrEnum):
     SNOOZE = "snooze"
 
 
-@dataclass(frozen=True, slots=True)
+# Not frozen: one is made for every job, and setting the fields of a frozen one takes as long as running a small job.
+@dataclass(slots=True)
 class Ack:
-    """What is to be recorded of one claimed job.
+    """What is to be recorded of one claimed job. Treat it as frozen.
 
     ``delay`` (seconds) goes with retry and snooze, ``error`` with retry and fail, ``reason`` with cancel,
     ``result`` (encoded) with complete. ``uncounted`` hands the attempt back, whatever the kind.

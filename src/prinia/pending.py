@@ -39,15 +39,15 @@ class Pending(Coroutine[Any, Any, T]):
         return self._coroutine().__await__()
 
     def send(self, value: Any, /) -> Any:
+        """Go on to the next thing awaited."""
         return self._coroutine().send(value)
 
     @overload
-    def throw(
-        self, typ: type[BaseException], val: object = None, tb: TracebackType | None = None, /
-    ) -> Any: ...
+    def throw(self, typ: type[BaseException], val: object = None, tb: TracebackType | None = None, /) -> Any: ...
     @overload
     def throw(self, typ: BaseException, val: None = None, tb: TracebackType | None = None, /) -> Any: ...
     def throw(self, typ: Any, val: Any = None, tb: Any = None, /) -> Any:
+        """Go on with an error raised where it waits."""
         error = typ if val is None and tb is None else (val if isinstance(val, BaseException) else typ(val))
         return self._coroutine().throw(error.with_traceback(tb) if tb is not None else error)
 

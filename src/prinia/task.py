@@ -71,6 +71,9 @@ class Task(Generic[P, R]):
         job = await send_reminder.options(delay=60).aenqueue(9)
     """
 
+    __name__: str
+    __qualname__: str
+
     def __init__(self, definition: Definition, client: Enqueues) -> None:
         """Made by ``app.task``."""
         self._definition = definition
@@ -174,7 +177,9 @@ class Task(Generic[P, R]):
 
         ``context`` may be None where nothing is injected.
         """
-        return self._definition.function(**arguments, **dict.fromkeys(self._definition.contexts, context))
+        if contexts := self._definition.contexts:
+            arguments = {**arguments, **dict.fromkeys(contexts, context)}
+        return self._definition.function(**arguments)
 
     def encode_result(self, value: object) -> bytes | None:
         """A result as stored, None for None. Raises `NotStorable` with the path of what cannot be stored."""
@@ -271,5 +276,3 @@ class Registry:
 def _place(task: Task[Any, Any]) -> str:
     code = getattr(inspect.unwrap(task.__wrapped__), "__code__", None)
     return f"{code.co_filename}:{code.co_firstlineno}" if code else repr(task.__wrapped__)
-
-

@@ -2,31 +2,180 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from typing import Any
 from unittest import SkipTest
 
+import pytest
+
 from prinia.storage.protocol import Storage
 from prinia.testing.conformance import StorageConformance
 
-from .broken import Broken
+from .broken import Broken, acks, bells, claims, deaths, pushes, reads, strays, watch
 
 SUITE = tuple(name for name in dir(StorageConformance) if name.startswith("test_"))
 
+#: Each double with tests that are there for its bug. Others may fail as well.
+BROKEN: dict[type[Broken], tuple[str, ...]] = {
+    acks.NoFence: ("another_instance_is_lost", "another_token_is_lost", "an_old_ack_does_not_touch_the_next_claim"),
+    acks.FencedByOwnerAlone: ("another_token_is_lost", "an_old_and_a_new_ack_in_one_flush"),
+    acks.FencedByTokenAlone: ("another_instance_is_lost", "an_old_ack_does_not_touch_the_next_claim"),
+    acks.AckForgotten: ("a_final_ack_sent_again", "a_retry_sent_again", "a_snooze_sent_again"),
+    acks.AckRecordedTwice: (
+        "a_retry_sent_again",
+        "a_snooze_sent_again",
+        "an_ack_twice_in_one_flush",
+        "the_first_outcome_stands",
+    ),
+    acks.EverythingRecorded: ("an_ack_of_a_job_nobody_claimed_is_lost", "a_flush_with_one_lost_records_the_others"),
+    acks.AttemptNotHandedBack: (
+        "uncounted_hands_the_attempt_back",
+        "a_snooze_costs_no_attempt",
+        "a_handed_back_job_can_be_claimed_by_others",
+    ),
+    acks.EmptyResultLost: ("results_are_any_bytes",),
+    acks.HistoryLost: ("attempts_are_counted_and_remembered",),
+    acks.HistoryEndless: ("the_latest_errors_are_kept",),
+    acks.TextsAsTheyAre: ("error_texts_may_hold_anything",),
+    acks.AckedAgain: ("complete", "fail", "cancel"),
+    acks.EndUnexplained: ("complete", "fail", "cancel", "a_completed_job_remembers_its_failed_attempts"),
+    acks.FlushCut: ("a_flush_of_thousands",),
+    acks.EmptyFlushRefused: ("an_empty_flush",),
+    acks.HugeTextsRefused: ("huge_error_texts_do_not_hurt",),
+    acks.ReasonsAsTheyAre: ("reasons_may_hold_anything",),
+    bells.BellMute: (
+        "a_push_wakes_a_sleeper",
+        "a_push_from_another_thread_wakes_a_sleeper",
+        "a_job_due_later_wakes_a_sleeper",
+        "a_resumed_queue_wakes_a_sleeper",
+        "a_bell_can_be_armed_again",
+    ),
+    bells.BellForgetful: ("a_ring_before_the_sleep_counts",),
+    bells.BellForPushesOnly: (
+        "a_retry_due_now_wakes_a_sleeper",
+        "a_rescue_wakes_a_sleeper",
+        "strays_wake_a_sleeper",
+    ),
+    bells.BellNotPassedOn: ("every_sleeper_may_be_woken",),
+    bells.BellAlwaysRings: ("a_sleep_ends",),
+    bells.BellBlinds: ("a_push_before_the_arming_is_claimed",),
+    claims.NoLock: ("eight_claimers_share_without_overlap",),
+    claims.PriorityIgnored: ("bigger_priority_goes_first", "a_late_important_job_overtakes"),
+    claims.DueTimeIgnored: (
+        "earlier_due_goes_first",
+        "nothing_is_claimed_before_it_is_due",
+        "scheduled_jobs_of_bigger_priority_hold_nothing_up",
+    ),
+    claims.DelayIgnored: ("a_retry_waits_for_its_delay", "a_snooze_waits_for_its_delay"),
+    claims.OldDueTimeKept: ("what_comes_back_waits_its_turn",),
+    claims.NoTurns: ("queues_take_turns",),
+    claims.PauseIgnored: (
+        "a_paused_queue_is_left_alone",
+        "an_unknown_queue_can_be_paused",
+        "paused_queues_do_not_keep_a_worker_awake",
+    ),
+    claims.ExcludeIgnored: ("an_excluded_task_is_left_alone", "a_handed_back_job_can_be_claimed_by_others"),
+    claims.LimitIgnored: ("a_claim_takes_no_more_than_asked_for",),
+    claims.SuspectsBesideOthers: ("suspects_are_claimed_alone",),
+    claims.NeverExpires: (
+        "a_claim_says_that_a_job_has_expired",
+        "a_later_attempt_expires",
+        "a_sweep_ends_what_waited_too_long",
+    ),
+    claims.ClaimByAll: ("a_worker_claims_from_its_queues_only",),
+    claims.NextDueUnknown: ("a_short_claim_says_when_the_next_job_is_due", "a_retry_waits_for_its_delay"),
+    claims.HastyClaimsMisled: ("what_a_hasty_claim_overlooks_is_found",),
+    claims.ScheduledInTheWay: ("scheduled_jobs_of_bigger_priority_hold_nothing_up",),
+    deaths.RescueKeepsOwner: ("a_late_ack_of_a_dead_worker_is_lost", "recover_hands_back_what_was_not_heard"),
+    deaths.LateAckOfTheDead: ("a_late_ack_of_a_dead_worker_is_lost",),
+    deaths.CrashCostsAnAttempt: ("jobs_come_back_uncounted", "a_crash_keeps_failed_attempts"),
+    deaths.CrashNotCounted: ("jobs_come_back_uncounted", "a_job_that_keeps_killing_ends_as_failed"),
+    deaths.CrashHitsTheNotStarted: ("only_what_had_started_says_so",),
+    deaths.StartedNotKept: ("only_what_had_started_says_so", "what_may_not_rerun_ends_if_it_had_started"),
+    deaths.RescuesWhatWasRecorded: ("what_was_recorded_is_not_rescued",),
+    deaths.RescuesTheLiving: ("others_keep_their_jobs",),
+    deaths.RescueUnbounded: ("a_rescue_goes_in_batches",),
+    deaths.AckAndRescue: ("an_ack_before_the_rescue_counts_or_is_lost",),
+    pushes.UniqueKeyLost: ("a_held_key_keeps_the_holder", "a_held_key_raises_when_asked"),
+    pushes.UniqueKeyFreedByClaim: ("a_key_is_held_while_its_job_lives",),
+    pushes.UniqueKeyNeverFreed: ("a_key_is_free_when_its_job_has_ended",),
+    pushes.UniqueKeyRaced: ("eight_pushes_of_one_key_at_once",),
+    pushes.EarlyCommit: (
+        "an_iterable_that_raises_midway_leaves_nothing",
+        "an_error_in_a_later_chunk_leaves_nothing",
+        "two_equal_keys_in_one_push_raise_when_asked",
+    ),
+    pushes.PushReversed: (
+        "answers_come_in_the_order_given",
+        "equal_jobs_go_in_the_order_of_their_push",
+        "two_equal_keys_in_one_push",
+    ),
+    pushes.ArgumentsRewritten: ("json_arguments_come_back_verbatim",),
+    pushes.NulEscapeRefused: ("a_nul_escape_in_json_arguments",),
+    pushes.PushWithinAnything: ("a_connection_of_no_known_kind_is_refused",),
+    pushes.TransactionIgnored: (
+        "a_committed_push_is_claimed",
+        "a_rolled_back_push_leaves_nothing",
+        "a_push_in_flight_is_not_slept_through",
+    ),
+    pushes.CommitMute: ("a_sleeper_is_woken_by_the_commit",),
+    pushes.EmptyPushRefused: ("an_empty_push_stores_nothing",),
+    pushes.AsyncIterableCut: ("all_ways_to_give_jobs",),
+    pushes.PushCut: ("thousands_in_one_push",),
+    pushes.PastDueTimeKept: ("a_due_time_in_the_past_becomes_now",),
+    pushes.CodecForgotten: (
+        "bytes_of_other_codecs_come_back_verbatim",
+        "options_reach_the_worker",
+        "a_waiting_job_reads_as_it_was_pushed",
+    ),
+    pushes.OptionsForAll: ("a_plain_job_has_no_extras",),
+    reads.FindByIdOrder: ("find_answers_in_the_order_asked",),
+    reads.ArgumentsDropped: ("arguments_of_ended_jobs_are_kept",),
+    reads.ClaimUnmarked: ("a_claim_owns_its_jobs", "a_retry_comes_back_after_its_delay"),
+    reads.CancelCountsAll: ("finished_and_unknown_jobs_are_not_counted",),
+    reads.CancelOnlyMarks: ("waiting_jobs_end_at_once",),
+    reads.SweepTakesRunning: ("a_sweep_leaves_the_others_alone",),
+    reads.CancelForgotten: (
+        "a_running_job_is_marked",
+        "a_marked_job_is_cancelled_when_its_worker_dies",
+        "a_marked_job_is_cancelled_when_a_claim_is_recovered",
+    ),
+    reads.CancelBeatsResult: ("a_result_that_arrives_wins",),
+    strays.RecoverDoesNothing: ("recover_hands_back_what_was_not_heard", "recover_names_what_is_lost"),
+    strays.StraysStay: ("a_claim_no_longer_reported_is_a_stray",),
+    strays.StraysTooSoon: ("a_claim_may_be_in_flight",),
+    strays.StraysOfAll: ("a_reported_claim_is_no_stray",),
+    strays.RecoverTakesAll: ("recover_leaves_others_alone",),
+    watch.ZombieClaims: ("the_dead_claim_nothing", "an_instance_that_is_not_open_claims_nothing"),
+    watch.DeclaresTheBeatingDead: ("who_beats_is_not_declared_dead",),
+    watch.TwoLeaders: ("one_leads",),
+    watch.TermIgnored: ("an_old_term_is_no_claim_to_lead",),
+    watch.CloseForgotten: (
+        "a_closed_instance_is_off_the_register",
+        "a_leader_that_closed_is_followed",
+        "the_jobs_of_a_closed_instance_come_back",
+    ),
+    watch.BeatRegisters: ("an_unknown_instance_is_not_alive", "the_dead_are_told_apart"),
+    watch.CounterStands: ("beats_count_up",),
+    watch.DeadLead: ("the_dead_do_not_lead", "one_leads"),
+    watch.DeadUnseen: ("the_dead_are_told_apart",),
+}
 
-def failures(double: type[Broken], names: tuple[str, ...] = SUITE) -> set[str]:
-    """Which of these tests fail on a double."""
+
+def failures(double: type[Broken], names: Iterable[str], *, patience: float = 0.4) -> set[str]:
+    """Which of these tests fail on a double. What is broken is not worth much patience."""
 
     class Suite(StorageConformance):
-        patience = 0.4
-
         def make_storage(self) -> Storage:
             return double()
 
         def transaction(self, storage: Storage) -> AbstractContextManager[Any] | None:
             assert isinstance(storage, Broken)
             return storage.transaction()
+
+    Suite.patience = patience
 
     def fails(name: str) -> bool:
         try:
@@ -37,5 +186,30 @@ def failures(double: type[Broken], names: tuple[str, ...] = SUITE) -> set[str]:
             return True
         return False
 
+    given = tuple(names)
     with ThreadPoolExecutor(8) as pool:
-        return {name for name, failed in zip(names, pool.map(fails, names), strict=True) if failed}
+        return {name for name, failed in zip(given, pool.map(fails, given), strict=True) if failed}
+
+
+@pytest.mark.parametrize("double", BROKEN, ids=lambda double: double.__name__)
+def test_a_broken_storage_is_noticed(double: type[Broken]) -> None:
+    expected = {f"test_{name}" for name in BROKEN[double]}
+    assert failures(double, expected) == expected
+
+
+def test_every_promise_was_seen_broken() -> None:
+    assert {f"test_{name}" for names in BROKEN.values() for name in names} == set(SUITE)
+
+
+def test_every_double_is_in_the_table() -> None:
+    assert set(BROKEN) == set(_below(Broken))
+
+
+def test_the_unbroken_parts_break_nothing() -> None:
+    assert failures(Broken, SUITE, patience=20) == set()
+
+
+def _below(kind: type[Broken]) -> Iterator[type[Broken]]:
+    for double in kind.__subclasses__():
+        yield double
+        yield from _below(double)

@@ -3,6 +3,9 @@
 A line that ends in a bare ignore comment must be an error to mypy and to pyright alike.
 """
 
+# Both checkers must understand the ignores, which no rule code does.
+# ruff: noqa: PGH003, F841
+
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence

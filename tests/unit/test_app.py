@@ -5,9 +5,10 @@ import subprocess
 import sys
 from typing import Any
 
+import psycopg
 import pytest
 
-from prinia import ConfigurationError, Prinia
+from prinia import INJECTED, ConfigurationError, Context, JobFailed, JobNotFound, MigrationsPending, Prinia
 from prinia.storage.memory import MemoryStorage
 
 URL = "postgresql://localhost/shop"
@@ -87,6 +88,50 @@ def test_an_app_is_a_blocking_context_that_nests() -> None:
     with app as one, app as two:
         assert one is two is app
         assert app.task(name="send")(lambda: None).enqueue().id == 1
+
+
+async def test_a_worker_of_the_app_runs_its_jobs() -> None:
+    app = Prinia(storage=MemoryStorage())
+
+    @app.task
+    async def double(number: int, ctx: Context = INJECTED) -> tuple[int, int]:
+        return number * 2, ctx.attempt
+
+    @app.task(max_attempts=1)
+    async def broken() -> None:
+        raise ValueError("boom")
+
+    async with app, app.worker(name="test"):
+        assert await (await double.aenqueue(21)).aresult(timeout=30) == (42, 1)
+        jobs = await app.aenqueue_many(double.job(n) for n in range(3))
+        assert [await job.aresult(timeout=30) for job in jobs] == [(0, 1), (2, 1), (4, 1)]
+        with pytest.raises(JobFailed, match=r"failed after 1 attempt; last error: .*ValueError: boom"):
+            await (await broken.aenqueue()).aresult(timeout=30)
+
+
+def test_an_app_migrates_its_database(database: str) -> None:
+    app = Prinia(database, schema="jobs")
+    with pytest.raises(MigrationsPending, match=r"schema jobs lacks 0001_.*\. Run: prinia migrate --schema jobs$"):
+        app.check_migrations()
+    app.migrate()
+    app.check_migrations()
+
+
+async def test_jobs_commit_and_roll_back_with_the_callers_transaction(migrated: str) -> None:
+    app = Prinia(migrated, strict=True)
+    send = app.task(name="send")(lambda order: None)
+    async with app, await psycopg.AsyncConnection.connect(app.dsn, autocommit=True) as connection:
+        async with connection.transaction():
+            kept = await send.within(connection).aenqueue(1)
+            many = await app.within(connection).aenqueue_many(send.job(n) for n in range(3))
+            with pytest.raises(JobNotFound):
+                await kept.ainfo()
+        assert {job.xid for job in many} == {kept.xid} != {None}
+        assert [(await job.ainfo()).args for job in (kept, *many)] == [b'{"order":%d}' % n for n in (1, 0, 1, 2)]
+        async with connection.transaction(force_rollback=True):
+            gone = await send.within(connection).aenqueue(2)
+        with pytest.raises(JobNotFound):
+            await gone.ainfo()
 
 
 def test_the_tasks_of_an_app_cannot_be_changed_from_outside() -> None:

@@ -16,7 +16,7 @@ from prinia import INJECTED, Context, DecodeError, InvalidArguments, PayloadTooL
 from prinia.arguments import Arguments
 from prinia.signature import read_signature
 
-NAIVE = datetime(2030, 1, 2, 3, 4, 5)
+NAIVE = datetime(2030, 1, 2, 3, 4, 5)  # noqa: DTZ001
 AWARE = NAIVE.replace(tzinfo=UTC)
 MeantNaive = Annotated[datetime, msgspec.Meta(tz=False)]
 
@@ -236,9 +236,11 @@ def with_context(a: int, ctx: Context = INJECTED, b: int = 2, *, c: int = 3) -> 
 
 def test_injected_parameters_are_not_enqueued() -> None:
     assert arguments(with_context).encode((1,), {"b": 5, "c": 6}) == b'{"a":1,"b":5,"c":6}'
-    assert refused(with_context, 1, ctx=Context()).endswith("ctx is injected when the job runs and cannot be enqueued; leave it out")
+    reason = refused(with_context, 1, ctx=Context())
+    assert reason == "shop.send: ctx is injected when the job runs and cannot be enqueued; leave it out"
     # Its position is the context's, so that b would silently become something else.
-    assert "too many positional arguments. It takes (a: 'int', *, b: 'int' = 2, c: 'int' = 3)" in refused(with_context, 1, 2)
+    reason = refused(with_context, 1, 2)
+    assert reason == "shop.send: too many positional arguments. It takes (a: 'int', *, b: 'int' = 2, c: 'int' = 3)"
 
 
 @pytest.mark.parametrize(
@@ -275,7 +277,7 @@ def test_types_that_msgspec_refuses_are_refused_when_decorated(hint: Any) -> Non
     def task(x: Any) -> None: ...
 
     task.__annotations__["x"] = hint
-    with pytest.raises(TaskDefinitionError, match="shop.send: parameter x: Type unions"):
+    with pytest.raises(TaskDefinitionError, match=r"^shop\.send: parameter x: Type unions"):
         arguments(task)
 
 
@@ -286,5 +288,5 @@ def test_odd_parameter_names_work_or_are_refused_kindly() -> None:
 
     def odd(__x: int) -> None: ...
 
-    with pytest.raises(TaskDefinitionError, match="shop.send: its parameters cannot be stored"):
+    with pytest.raises(TaskDefinitionError, match=r"^shop\.send: its parameters cannot be stored"):
         arguments(odd)

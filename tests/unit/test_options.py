@@ -13,7 +13,7 @@ from prinia.job import JobSpec
 from prinia.options import JobOptions, TaskOptions, job_fields, task_fields, unique_key
 from prinia.retry import LONGEST_DELAY
 
-NAIVE = datetime(2030, 1, 2)
+NAIVE = datetime(2030, 1, 2)  # noqa: DTZ001
 AWARE = datetime(2030, 1, 2, tzinfo=UTC)
 
 
@@ -86,7 +86,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"unique": ""}, "unique='' must have 1 to 1,000 characters"),
     ({"unique": "x" * 1001}, "must have 1 to 1,000 characters, not 1,001"),
     ({"unique": 9}, "unique=9 must be a str"),
-    ({"unique": "a", "on_conflict": "replace"}, "on_conflict='replace' must be \"keep\" or \"raise\""),
+    ({"unique": "a", "on_conflict": "replace"}, 'on_conflict=\'replace\' must be "keep" or "raise"'),
     ({"on_conflict": "raise"}, "give unique=... too"),
     ({"tags": "abc"}, "tags='abc' must be a list of str, such as tags=['abc']"),
     ({"tags": [1]}, "tags=1 must be a str"),

@@ -224,7 +224,7 @@ async def test_a_worker_decodes_and_calls(app: Prinia) -> None:
         (bytes, b"\0\xff"),
         (Literal["a", "b"], "a"),
         (Any, {"a": [1, None]}),
-        (datetime, datetime(2030, 1, 1)),
+        (datetime, datetime(2030, 1, 1)),  # noqa: DTZ001
     ],
 )
 def test_results_come_back_as_the_return_type(app: Prinia, kind: Any, value: object) -> None:

@@ -9,6 +9,6 @@ Nothing of the library is imported or run by it, only parsed.
 from __future__ import annotations
 
 from prinia.demo.figures import Figures
-from prinia.demo.run import Plan, run_demo
+from prinia.demo.run import Outcome, Plan, run_demo
 
-__all__ = ["Figures", "Plan", "run_demo"]
+__all__ = ["Figures", "Outcome", "Plan", "run_demo"]

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -78,7 +75,7 @@ class Crew:
         with log.open("wb") as output:
             self._processes[log] = subprocess.Popen(
                 [
-                    sys.executable, "-m", "prinia.demo.crew", "worker", "prinia.demo.tasks:app", "--name", name,
+                    sys.executable, "-m", "prinia.demo.tethered", "worker", "prinia.demo.tasks:app", "--name", name,
                     "--concurrency", str(self._concurrency), "--stop-timeout", str(STOP_TIMEOUT),
                 ],
                 env=self._environment, stdin=subprocess.PIPE, stdout=output, stderr=subprocess.STDOUT,
@@ -89,21 +86,3 @@ class Crew:
 
 def _tail(log: Path, lines: int = 10) -> str:
     return "\n".join(log.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:])
-
-
-def _stop_with_parent() -> None:
-    # The kernel closes the other end at any death of the parent.
-    sys.stdin.buffer.read()
-    os.kill(os.getpid(), signal.SIGTERM)
-
-
-def main() -> None:
-    """The ``prinia`` command line, in a process that is told to stop when its standard input ends."""
-    from prinia.cli import main as prinia
-
-    threading.Thread(target=_stop_with_parent, daemon=True).start()
-    prinia(prog_name="prinia")
-
-
-if __name__ == "__main__":
-    main()

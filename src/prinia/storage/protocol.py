@@ -55,14 +55,14 @@ class PushesWithin(Protocol):
 class Reads(Protocol):
     """Look at jobs, live and finished in one go."""
 
-    def find(self, ids: Sequence[int], /) -> list[JobRecord]:
+    def find(self, ids: Sequence[int], /) -> Sequence[JobRecord]:
         """The jobs of these ids that exist, in the order of ``ids``.
 
         ``owner`` and ``started_at`` are of the run that goes on or that ended the job: None while a job waits.
         """
         ...
 
-    async def afind(self, ids: Sequence[int], /) -> list[JobRecord]:
+    async def afind(self, ids: Sequence[int], /) -> Sequence[JobRecord]:
         """`find`, awaited."""
         ...
 

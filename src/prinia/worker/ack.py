@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 from prinia.clock import Clock
 from prinia.errors import StorageError, StorageUnavailable
@@ -37,16 +39,8 @@ _COMPANY = 0.002
 _REFUSED_PAUSE = 0.1
 
 
-class Unrecorded:
-    """An outcome on its way; ``counter`` is the field of `WorkerStats` that it adds to, ``size`` is in bytes."""
-
-    __slots__ = ("ack", "counter", "job", "size")
-
-    def __init__(self, job: ClaimedJob, ack: Ack, counter: str, size: int) -> None:
-        self.job = job
-        self.ack = ack
-        self.counter = counter
-        self.size = size
+#: An outcome on its way, and the field of `WorkerStats` that it adds to. A tuple, because one is made for every job.
+Unrecorded: TypeAlias = tuple[Ack, ClaimedJob, str]
 
 
 class Flusher:
@@ -92,12 +86,12 @@ class Flusher:
         """Whether claiming must wait until more has been recorded."""
         return len(self._pending) > FULL_ROWS or self._bytes > FULL_BYTES or self.unrecorded > FULL_ROWS
 
-    def add(self, job: ClaimedJob, ack: Ack, counter: str) -> None:
+    def add(self, ack: Ack, job: ClaimedJob, counter: str) -> None:
         """Record this, soon."""
-        size = len(ack.result) if ack.result is not None else _size_of_error(ack)
-        self._bytes += size
-        self._pending.append(Unrecorded(job, ack, counter, size))
-        self._dirty.set()
+        self._bytes += len(ack.result) if ack.result is not None else _size_of_error(ack)
+        if not self._pending:
+            self._dirty.set()
+        self._pending.append((ack, job, counter))
 
     def close(self) -> None:
         """Nothing is added any more: `run` returns once all is recorded."""
@@ -106,9 +100,9 @@ class Flusher:
 
     def drop(self, *, counter: str = "lost") -> None:
         """Forget all outcomes: the jobs belong to others by now, or soon will."""
-        for unrecorded in (*self._pending, *self._in_flight.values(), *self._busy):
-            self._ledger.settled(unrecorded.ack.token)
-            self._counts[counter] += 1
+        dropped = [*self._pending, *self._in_flight.values(), *self._busy]
+        self._ledger.settled(Counter(ack.token for ack, _, _ in dropped))
+        self._counts[counter] += len(dropped)
         self._pending.clear()
         self._in_flight.clear()
         self._busy.clear()
@@ -143,7 +137,7 @@ class Flusher:
         """Send again, one by one, the acks whose rows somebody had locked."""
         busy, self._busy = self._busy, []
         for number, unrecorded in enumerate(busy):
-            self._in_flight = {unrecorded.ack.id: unrecorded}
+            self._in_flight = {unrecorded[0].id: unrecorded}
             try:
                 await self._send_until_settled()
             except asyncio.CancelledError:
@@ -160,11 +154,17 @@ class Flusher:
 
     def _take(self) -> dict[int, Unrecorded]:
         """The next flush, in the order of ids. One flush has each id once, or its receipt would be ambiguous."""
+        if len(self._pending) <= FLUSH_ROWS and self._bytes <= FLUSH_BYTES:
+            everything = {unrecorded[0].id: unrecorded for unrecorded in self._pending}
+            if len(everything) == len(self._pending):
+                self._pending.clear()
+                return everything
         taken: dict[int, Unrecorded] = {}
         size = 0
         for unrecorded in self._pending:
-            size += unrecorded.size
-            id = unrecorded.ack.id
+            ack = unrecorded[0]
+            size += _size(ack)
+            id = ack.id
             if id in taken or len(taken) == FLUSH_ROWS or (size > FLUSH_BYTES and taken):
                 break
             taken[id] = unrecorded
@@ -173,7 +173,7 @@ class Flusher:
 
     async def _send_until_settled(self) -> None:
         while self._in_flight:
-            acks = [self._in_flight[id].ack for id in sorted(self._in_flight)]
+            acks = [self._in_flight[id][0] for id in sorted(self._in_flight)]
             try:
                 await self._send(acks)
             except StorageError as error:
@@ -212,43 +212,56 @@ class Flusher:
         except StorageUnavailable:
             raise
         except StorageError:
-            unrecorded = self._in_flight[ack.id]
+            _, job, _ = self._in_flight[ack.id]
             error = AttemptError(
-                attempt=unrecorded.job.attempt,
+                attempt=job.attempt,
                 kind="StorageError",
                 message=storable(f"the outcome could not be recorded: {refusal}", limit=2048),
             )
             instead = Ack(ack.id, ack.token, AckKind.FAIL, error=error)
             receipt = await self._consumer.ack([instead])
-            unrecorded.counter = "failed"
-            log.error("job %d (%s) failed: %s", ack.id, unrecorded.job.task, error.message)
+            log.error("job %d (%s) failed: %s", ack.id, job.task, error.message)
+            self._in_flight[ack.id] = (instead, job, "failed")
+            self._bytes += _size(instead) - _size(ack)
             self._settle([instead], receipt)
 
-    def _settle(self, acks: Iterable[Ack], receipt: Receipt) -> None:
-        in_flight, counts, settled = self._in_flight, self._counts, self._ledger.settled
-        for ack in acks:
-            unrecorded = in_flight.pop(ack.id, None)
-            if unrecorded is None:  # dropped meanwhile: the instance was declared dead
-                continue
-            if ack.id in receipt.busy:
-                self._busy.append(unrecorded)
-                continue
-            settled(ack.token)
-            self._bytes -= unrecorded.size
-            if ack.id in receipt.lost:
-                counts["lost"] += 1
-                log.warning("job %d (%s) is not ours any more; its outcome is dropped", ack.id, unrecorded.job.task)
-            else:
-                counts[unrecorded.counter] += 1
+    def _settle(self, acks: Sequence[Ack], receipt: Receipt) -> None:
+        if receipt.busy or receipt.lost:
+            acks = self._sort_out(acks, receipt)
+        # Dropped meanwhile, when the instance was declared dead, are those that are not there any more.
+        done = [unrecorded for ack in acks if (unrecorded := self._in_flight.pop(ack.id, None)) is not None]
+        self._ledger.settled(Counter([ack.token for ack, _, _ in done]))
+        self._counts.update([counter for _, _, counter in done])
+        self._bytes -= sum([_size(ack) for ack, _, _ in done])
         self._plan_busy(receipt)
         self._settled.set()
         self._changed.set()
+
+    def _sort_out(self, acks: Sequence[Ack], receipt: Receipt) -> list[Ack]:
+        """Put what is busy aside; what is lost counts as lost. Returns what leaves the flusher."""
+        settled = []
+        for ack in acks:
+            unrecorded = self._in_flight.get(ack.id)
+            if unrecorded is not None and ack.id in receipt.busy:
+                del self._in_flight[ack.id]
+                self._busy.append(unrecorded)
+                continue
+            settled.append(ack)
+            if unrecorded is not None and ack.id in receipt.lost:
+                _, job, _ = unrecorded
+                self._in_flight[ack.id] = (ack, job, "lost")
+                log.warning("job %d (%s) is not ours any more; its outcome is dropped", ack.id, job.task)
+        return settled
 
     def _plan_busy(self, receipt: Receipt) -> None:
         if receipt.busy:
             self._busy_due = self._clock.monotonic() + self._busy_pause.next()
         elif not self._busy:
             self._busy_pause.reset()
+
+
+def _size(ack: Ack) -> int:
+    return len(ack.result) if ack.result is not None else _size_of_error(ack)
 
 
 def _size_of_error(ack: Ack) -> int:

@@ -133,13 +133,18 @@ class Claimer:
         self._ledger.answered(token, len(claim.jobs))
         self._counts["claimed"] += len(claim.jobs)
         self._heard()
-        for job in claim.jobs:
-            self._accept(job)
-        if claim.jobs:
-            self._runner.fill()
+        known, stopped = self._known, self._stop.is_set()
+        self._runner.add(
+            [
+                job
+                for job in claim.jobs
+                if (job.extras is None and not stopped and job.task in known) or self._accepts(job)
+            ]
+        )
         return claim
 
-    def _accept(self, job: ClaimedJob) -> None:
+    def _accepts(self, job: ClaimedJob) -> bool:
+        """Whether to run it; otherwise it is dealt with."""
         if self._stop.is_set():
             self._runner.finish(job, GivenBack())
         elif job.task not in self._known:
@@ -147,7 +152,8 @@ class Claimer:
         elif job.extras is not None and job.extras.expired:
             self._runner.finish(job, Expired())
         else:
-            self._runner.add(job)
+            return True
+        return False
 
     def _leave_to_others(self, job: ClaimedJob) -> None:
         """The job stays for a worker that knows its task; in a rolling deploy there soon is one."""
@@ -163,7 +169,7 @@ class Claimer:
 
     def _room(self) -> int:
         runner = self._runner
-        self._pace.sample(started=self._counts["started"], now=self._clock.monotonic())
+        self._pace.sample(started=runner.started, now=self._clock.monotonic())
         if self._flusher.full or runner.short_of_threads:
             return 0
         return self._pace.room(running=len(runner.running), waiting=runner.waiting)
@@ -171,14 +177,15 @@ class Claimer:
     async def _wait_for_room(self) -> None:
         runner = self._runner
         runner.low = max(0, min(self._pace.lead // 2, runner.waiting - 1))
-        started = self._counts["started"]
+        started = runner.started
         self._changed.clear()
         timer = asyncio.get_running_loop().call_later(STALLED, self._changed.set) if runner.waiting else None
         await self._changed.wait()
+        runner.low = -1
         if timer is not None:
             timer.cancel()
             timed_out = timer.when() <= asyncio.get_running_loop().time()
-            if timed_out and self._counts["started"] == started and not runner.short_of_threads:
+            if timed_out and runner.started == started and not runner.short_of_threads:
                 self._pace.stalled()
                 runner.give_back_waiting()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -78,13 +78,14 @@ class Ledger:
             self._doubtful.discard(token)
             self._open.pop(token, None)
 
-    def settled(self, token: int) -> None:
-        """One job of this token is accounted for."""
-        left = self._open[token] - 1
-        if left:
-            self._open[token] = left
-        else:
-            del self._open[token]
+    def settled(self, jobs: Mapping[int, int]) -> None:
+        """So many jobs of each token are accounted for."""
+        for token, count in jobs.items():
+            left = self._open[token] - count
+            if left:
+                self._open[token] = left
+            else:
+                del self._open[token]
 
     def tokens(self) -> list[int]:
         """All tokens in flight. Safe from any thread."""

@@ -90,6 +90,11 @@ class Life:
         )  # fmt: skip
 
     @property
+    def started(self) -> int:
+        """How many handlers were started."""
+        return self._runner.started
+
+    @property
     def running(self) -> int:
         """How many handlers run."""
         return len(self._runner.running)
@@ -187,7 +192,7 @@ class Life:
         self._flusher.drop() if died else self._leave_behind()
         if lost and died:
             log.error(
-                "worker %s (%s) was declared dead: %d jobs are lost to it and run elsewhere",
+                "worker %s (%s) was declared dead: %d jobs are lost to it and run again",
                 self._settings.name, self._instance.id, lost,
             )  # fmt: skip
         await first(self._runner.until_idle(), seconds=GRACE)
@@ -195,6 +200,8 @@ class Life:
         if self._ledger.doubtful and not died:
             await self._bounded(self._recover())
         await self._heartbeat.stop(GOODBYE)
+        self._equipment.counts["started"] += self._runner.started
+        self._runner.started = 0
         await self._say_goodbye()
 
     def _leave_behind(self) -> None:

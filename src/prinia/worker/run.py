@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from contextvars import Context as ContextVars
 from enum import Enum, auto
 from functools import partial
@@ -28,7 +28,7 @@ from uuid import UUID
 from prinia.context import Context
 from prinia.errors import NotStorable
 from prinia.job import ClaimedJob
-from prinia.outcome import AckKind, Completed, Expired, Fail, Failed, GivenBack, Outcome, decide
+from prinia.outcome import Ack, AckKind, Completed, Expired, Fail, Failed, GivenBack, Outcome, decide
 from prinia.task import Task
 from prinia.worker.ack import Flusher
 from prinia.worker.deadlines import Deadline, Deadlines
@@ -52,14 +52,27 @@ class Ending(Enum):
     ABANDONED = auto()
 
 
+class Handler:
+    """A task as the runner uses it, looked up once: properties would cost as much per job as the rest."""
+
+    __slots__ = ("call", "decode", "encode_result", "injects", "is_async")
+
+    def __init__(self, task: Task[Any, Any]) -> None:
+        self.is_async = task.is_async
+        self.injects = bool(task.injected)
+        self.decode = task.decode
+        self.call = task.call
+        self.encode_result = task.encode_result
+
+
 class Run:
     """One job while its handler runs."""
 
-    __slots__ = ("context", "deadline", "ending", "future", "job", "task")
+    __slots__ = ("context", "deadline", "ending", "future", "handler", "job")
 
-    def __init__(self, job: ClaimedJob, task: Task[Any, Any]) -> None:
+    def __init__(self, job: ClaimedJob, handler: Handler) -> None:
         self.job = job
-        self.task = task
+        self.handler = handler
         self.context: Context | None = None
         self.deadline: Deadline[Run] | None = None
         self.ending: Ending | None = None
@@ -87,7 +100,7 @@ class Runner:
         worker: str,
         instance: UUID,
     ) -> None:
-        self._tasks = tasks
+        self._handlers = {name: Handler(task) for name, task in tasks.items()}
         self._flusher = flusher
         self._ledger = ledger
         self._counts = counts
@@ -105,8 +118,9 @@ class Runner:
         self._parked: deque[ClaimedJob] = deque()
         self._stopping = False
         self.running: set[Run] = set()
-        #: `changed` is set at the end of a run only when no more than this many jobs wait.
-        self.low = 0
+        self.started = 0
+        #: `changed` is set at the end of a run only when no more than this many jobs wait; -1 for never.
+        self.low = -1
 
     @property
     def waiting(self) -> int:
@@ -118,34 +132,20 @@ class Runner:
         """As many synchronous jobs wait as there are threads: claiming more would only take them from others."""
         return len(self._parked) >= self._threads.size
 
-    def add(self, job: ClaimedJob) -> None:
-        """Let a job wait for its turn; `fill` starts it."""
-        self._waiting.append(job)
-
-    def fill(self) -> None:
-        """Start what can start."""
-        running, waiting, parked = self.running, self._waiting, self._parked
-        while parked and self._threads.free > 0 and len(running) < self._concurrency:
-            self._start(parked.popleft())
-        while waiting and len(running) < self._concurrency:
-            job = waiting.popleft()
-            if self._tasks[job.task].is_async or self._threads.free > 0:
-                self._start(job)
-            else:
-                parked.append(job)
+    def add(self, jobs: Iterable[ClaimedJob]) -> None:
+        """Let these jobs, of known tasks, wait for their turn, and start what can start."""
+        self._waiting.extend(jobs)
+        self._fill()
 
     def finish(self, job: ClaimedJob, outcome: Outcome) -> None:
         """Hand on how a claimed job ended, be it that it never ran."""
         job.args = b""  # may be large, and is not needed while the outcome waits to be recorded
-        if type(outcome) is Completed:
-            self._flusher.add(job, decide(job, outcome, 0.0), "completed")
-            return
         try:
             ack = decide(job, outcome, self._random())
         except Exception as error:  # a handler may raise Snooze("soon")
             outcome = failed(error)
             ack = decide(job, outcome, self._random())
-        self._flusher.add(job, ack, "given_back" if isinstance(outcome, GivenBack) else _COUNTERS[ack.kind])
+        self._flusher.add(ack, job, "given_back" if isinstance(outcome, GivenBack) else _COUNTERS[ack.kind])
         if isinstance(outcome, Failed):
             _report(job, ack.kind, ack.delay, outcome)
         elif isinstance(outcome, Expired):
@@ -225,31 +225,50 @@ class Runner:
         """No time limit expires any more."""
         self._deadlines.close()
 
-    def _start(self, job: ClaimedJob) -> None:
-        task = self._tasks[job.task]
-        run = Run(job, task)
-        if task.injected:
+    def _fill(self) -> None:
+        running, waiting, parked = self.running, self._waiting, self._parked
+        while parked and self._threads.free > 0 and len(running) < self._concurrency:
+            job = parked.popleft()
+            self._start(job, self._handlers[job.task])
+        while waiting and len(running) < self._concurrency:
+            job = waiting.popleft()
+            handler = self._handlers[job.task]
+            if handler.is_async or self._threads.free > 0:
+                self._start(job, handler)
+            else:
+                parked.append(job)
+
+    def _start(self, job: ClaimedJob, handler: Handler) -> None:
+        run = Run(job, handler)
+        if handler.injects:
             run.context = self._context_of(job)
         if job.extras is not None and job.extras.timeout is not None:
             run.deadline = self._deadlines.add(run, job.extras.timeout)
         self.running.add(run)
-        self._counts["started"] += 1
+        self.started += 1
         variables = self._variables.copy()
-        if task.is_async:
+        if handler.is_async:
             run.future = self._loop.create_task(self._run(run), context=variables)
         else:
             outcome = self._threads.call(partial(variables.run, _run_in_thread, run))
             run.future = self._loop.create_task(self._run_threaded(run, outcome), context=variables.copy())
 
     async def _run(self, run: Run) -> None:
-        job, task = run.job, run.task
-        outcome: Outcome
+        job, handler = run.job, run.handler
         try:
-            arguments = task.decode(job.extras.codec if job.extras is not None else "json", job.args)
-            outcome = Completed(task.encode_result(await task.call(arguments, run.context)))
+            arguments = handler.decode(job.extras.codec if job.extras is not None else "json", job.args)
+            result = handler.encode_result(await handler.call(arguments, run.context))
         except BaseException as error:  # see the module's text
-            outcome = _broken(error)
-        self._end(run, outcome)
+            self._end(run, _broken(error))
+            return
+        if run.ending is not None or run.deadline is not None:
+            self._end(run, Completed(result))
+            return
+        # What `_end` would do, and `decide` for `Completed`, spelled out: most jobs go this way.
+        self.running.discard(run)
+        job.args = b""
+        self._flusher.add(Ack(job.id, job.token, _COMPLETE, result), job, "completed")
+        self._next()
 
     async def _run_threaded(self, run: Run, outcome: asyncio.Future[Outcome]) -> None:
         self._end(run, await outcome)
@@ -264,20 +283,24 @@ class Runner:
             self._drop(run.job)
         else:
             self.finish(run.job, outcome if run.ending is None else _overruled(run, outcome))
+        self._next()
+
+    def _next(self) -> None:
+        """A slot is free."""
         if not self._stopping and (self._waiting or self._parked):
-            self.fill()
+            self._fill()
         if len(self._waiting) <= self.low:
             self._changed.set()
 
     def _drop(self, job: ClaimedJob) -> None:
-        self._ledger.settled(job.token)
+        self._ledger.settled({job.token: 1})
         self._counts["lost"] += 1
 
     def _cancel(self, run: Run, ending: Ending) -> None:
         run.ending = ending
         if run.context is not None:
             run.context.stopping = True
-        if run.task.is_async and run.future is not None:
+        if run.handler.is_async and run.future is not None:
             # Not at once: a task that is cancelled before its first step never enters its coroutine, nor leaves it.
             self._loop.call_soon(run.future.cancel)
 
@@ -286,7 +309,7 @@ class Runner:
             return
         job, first = run.job, run.ending is None
         self._cancel(run, Ending.TIMEOUT)
-        if not run.task.is_async:
+        if not run.handler.is_async:
             log.warning("job %d (%s) is past its time limit; a thread can only be asked to end", job.id, job.task)
             return
         if not first:
@@ -311,6 +334,8 @@ class Runner:
         )
 
 
+_COMPLETE = AckKind.COMPLETE
+
 _COUNTERS = {
     AckKind.COMPLETE: "completed",
     AckKind.FAIL: "failed",
@@ -321,10 +346,10 @@ _COUNTERS = {
 
 
 def _run_in_thread(run: Run) -> Outcome:
-    job, task = run.job, run.task
+    job, handler = run.job, run.handler
     try:
-        arguments = task.decode(job.extras.codec if job.extras is not None else "json", job.args)
-        return Completed(task.encode_result(task.call(arguments, run.context)))
+        arguments = handler.decode(job.extras.codec if job.extras is not None else "json", job.args)
+        return Completed(handler.encode_result(handler.call(arguments, run.context)))
     except BaseException as error:  # hurts this job alone
         return _broken(error)
 

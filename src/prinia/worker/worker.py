@@ -99,12 +99,12 @@ class Worker:
     @property
     def stats(self) -> WorkerStats:
         """What it has done since it was made, and what it is doing."""
-        life = self._life
-        if life is None:
-            return WorkerStats(**self._counts)
-        return WorkerStats(
-            **self._counts, running=life.running, waiting=life.waiting, unrecorded=life.unrecorded
-        )
+        counts, life = Counts(self._counts), self._life
+        if life is not None:
+            counts.update(
+                started=life.started, running=life.running, waiting=life.waiting, unrecorded=life.unrecorded
+            )
+        return WorkerStats(**counts)
 
     async def run(self) -> None:
         """Work until `stop`; the database being away is waited out. Cancelling it stops at once, in order.

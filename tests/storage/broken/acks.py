@@ -12,6 +12,7 @@ from prinia.storage.memory.consumer import MemoryConsumer
 from prinia.storage.memory.rows import LiveJob
 from prinia.storage.memory.tables import Tables
 from prinia.storage.protocol import Receipt
+
 from .base import Broken
 
 

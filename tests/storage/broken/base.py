@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
+from threading import Barrier, BrokenBarrierError
 from typing import Any, ClassVar
 
 from prinia.job import Instance
@@ -32,3 +33,15 @@ class Broken(MemoryStorage):
     def transaction(self) -> AbstractContextManager[Any] | None:
         """What the suite's hook of that name answers for it."""
         return None
+
+
+class Race:
+    """A place where whoever comes first waits for a second, so that both are inside at the same time."""
+
+    def __init__(self) -> None:
+        self._barrier = Barrier(2)
+
+    def meet(self) -> None:
+        # Once nobody came in time the barrier stays broken: the race has been run.
+        with suppress(BrokenBarrierError):
+            self._barrier.wait(1)

@@ -11,6 +11,7 @@ from prinia.storage.memory.consumer import MemoryConsumer
 from prinia.storage.memory.rows import LiveJob
 from prinia.storage.memory.tables import Tables
 from prinia.storage.protocol import Claim
+
 from .base import Broken
 
 

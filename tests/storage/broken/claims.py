@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
@@ -13,9 +12,10 @@ from msgspec.structs import replace as replace_spec
 from prinia.job import JobSpec
 from prinia.storage.memory.consumer import MemoryConsumer
 from prinia.storage.memory.rows import LiveJob
-from prinia.storage.memory.tables import Tables
+from prinia.storage.memory.tables import Tables, WallClock
 from prinia.storage.protocol import Claim
-from .base import Broken
+
+from .base import Broken, Race
 
 #: More than there is.
 ENDLESS = 10**9
@@ -25,6 +25,10 @@ class NoLock(Broken):
     """Selecting and marking are two steps: another claimer gets in between."""
 
     class tables_class(Tables):
+        def __init__(self, clock: WallClock) -> None:
+            super().__init__(clock)
+            self.race = Race()
+
         def select(
             self, queues: Sequence[str], limit: int, now: datetime, *, alone: bool, exclude: AbstractSet[str]
         ) -> list[LiveJob]:
@@ -32,7 +36,7 @@ class NoLock(Broken):
             for job in jobs:
                 self.lines[job.spec.queue].add(job)
             self.lock.release()
-            time.sleep(0.001)
+            self.race.meet()
             self.lock.acquire()
             return jobs
 

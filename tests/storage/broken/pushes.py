@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import AsyncIterable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
@@ -14,7 +13,8 @@ from msgspec.structs import replace
 from prinia.job import JobSpec, JobState, Pushed
 from prinia.storage.memory.rows import LiveJob, Registered
 from prinia.storage.memory.tables import Tables
-from .base import Broken
+
+from .base import Broken, Race
 
 
 class UniqueKeyLost(Broken):
@@ -56,10 +56,14 @@ class UniqueKeyNeverFreed(Broken):
 class UniqueKeyRaced(Broken):
     """A unique key is looked up before the push and taken after it."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.race = Race()
+
     def push(self, jobs: Iterable[JobSpec], /) -> Sequence[Pushed]:
         specs = list(jobs)
         held = [spec.unique is not None and spec.unique.hash in self.tables.unique for spec in specs]
-        time.sleep(0.001)
+        self.race.meet()
         blind = [spec if taken else replace(spec, unique=None) for spec, taken in zip(specs, held, strict=True)]
         answers = super().push(blind)
         for spec, answer in zip(specs, answers, strict=True):
@@ -178,3 +182,13 @@ class OptionsForAll(Broken):
     class tables_class(Tables):
         def insert(self, id: int, spec: JobSpec, meta: bytes | None, now: datetime) -> None:
             super().insert(id, replace(spec, timeout=60.0), meta, now)
+
+
+class NulEscapeRefused(Broken):
+    """JSON arguments go through a column that has no place for a NUL character, escaped or not."""
+
+    class tables_class(Tables):
+        def insert(self, id: int, spec: JobSpec, meta: bytes | None, now: datetime) -> None:
+            if b"\\u0000" in spec.args:
+                raise ValueError("a text may not contain NUL")
+            super().insert(id, spec, meta, now)

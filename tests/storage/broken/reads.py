@@ -10,6 +10,7 @@ from prinia.job import JobRecord, JobState
 from prinia.storage.memory.pulse import MemoryPulse
 from prinia.storage.memory.rows import LiveJob
 from prinia.storage.memory.tables import Tables
+
 from .base import Broken
 
 

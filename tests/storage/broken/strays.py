@@ -11,6 +11,7 @@ from prinia.storage.memory.consumer import MemoryConsumer
 from prinia.storage.memory.pulse import MemoryPulse
 from prinia.storage.memory.rows import LiveJob, Registered
 from prinia.storage.memory.tables import Tables
+
 from .base import Broken
 
 
@@ -45,3 +46,16 @@ class StraysOfAll(Broken):
     class pulse_class(MemoryPulse):
         def beat(self, tokens: Sequence[int], started: Sequence[int], /) -> Any:
             return super().beat((), started)
+
+
+class RecoverTakesAll(Broken):
+    """A recovery hands back whatever carries the token, whoever owns it and whether it runs or not."""
+
+    class consumer_class(MemoryConsumer):
+        async def recover(self, tokens: Sequence[int], running: Sequence[ClaimedJob], /) -> frozenset[int]:
+            tables = self._tables
+            for job in list(tables.live.values()):
+                if job.token in tokens:
+                    tables.hand_back(job)
+                    tables.release(job, tables.now())
+            return frozenset()

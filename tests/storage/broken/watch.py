@@ -11,6 +11,7 @@ from prinia.storage.memory.consumer import MemoryConsumer
 from prinia.storage.memory.pulse import MemoryPulse
 from prinia.storage.memory.rows import Registered
 from prinia.storage.protocol import Claim
+
 from .base import Broken
 
 

@@ -1,7 +1,7 @@
 """The promises of `prinia.storage.protocol`, as tests that any storage can be put to.
 
-Each test's docstring is the promise in words. Make a class and say how to get a storage; pytest or unittest does
-the rest::
+Each test's docstring is the promise in words. Make a class, say how to get a storage, and let pytest collect it (or
+unittest: then ``unittest.TestCase`` is a second base)::
 
     class TestMyStorage(StorageConformance):
         def make_storage(self) -> Storage:

@@ -15,7 +15,7 @@ class BellPromises(ConformanceBase):
     async def test_a_push_wakes_a_sleeper(self, bench: Bench) -> None:
         """A worker that sleeps on its bell is woken by a push to its queue, and then gets the job."""
         worker = await bench.worker()
-        await _arm(bench, worker)
+        await arm(bench, worker)
         sleep = asyncio.create_task(worker.consumer.bell.wait(bench.patience))
         await asyncio.sleep(0)
         id = await bench.push_one()
@@ -26,7 +26,7 @@ class BellPromises(ConformanceBase):
     async def test_a_push_from_another_thread_wakes_a_sleeper(self, bench: Bench) -> None:
         """The same for a blocking push in another thread."""
         worker = await bench.worker()
-        await _arm(bench, worker)
+        await arm(bench, worker)
         sleep = asyncio.create_task(worker.consumer.bell.wait(bench.patience))
         await asyncio.sleep(0)
         await call(bench.storage.push, [job()])
@@ -36,7 +36,7 @@ class BellPromises(ConformanceBase):
     async def test_a_ring_before_the_sleep_counts(self, bench: Bench) -> None:
         """A push between arming and sleeping is not missed: the sleep ends at once."""
         worker = await bench.worker()
-        await _arm(bench, worker)
+        await arm(bench, worker)
         await bench.push_one()
         assert await worker.consumer.bell.wait(bench.patience), "a ring between arm and wait was lost"
 
@@ -45,14 +45,14 @@ class BellPromises(ConformanceBase):
         """A push before arming need not ring: the claim that follows the arming finds its job."""
         worker = await bench.worker()
         id = await bench.push_one()
-        await _arm(bench, worker)
+        await arm(bench, worker)
         assert (await worker.one()).id == id
 
     @promise
     async def test_a_sleep_ends(self, bench: Bench) -> None:
         """Without a ring a sleep ends by itself and says so; other queues do not wake a worker forever."""
         worker = await bench.worker()
-        await _arm(bench, worker)
+        await arm(bench, worker)
         await worker.consumer.bell.wait(0.05)
         assert not await worker.consumer.bell.wait(0.05)
 
@@ -62,12 +62,12 @@ class BellPromises(ConformanceBase):
         worker = await bench.worker()
         bell = worker.consumer.bell
         for _ in range(2):
-            await _arm(bench, worker)
+            await arm(bench, worker)
             await bell.disarm()
             await bell.disarm()
             await bench.push_one()
             await worker.one()
-            await _arm(bench, worker)
+            await arm(bench, worker)
             await bench.push_one()
             assert await bell.wait(bench.patience), "no ring after arming again"
             await worker.one()
@@ -76,11 +76,11 @@ class BellPromises(ConformanceBase):
     async def test_every_sleeper_may_be_woken(self, bench: Bench) -> None:
         """Whoever of two sleepers is woken passes it on, and then the other is awake too."""
         one, two = await bench.worker(), await bench.worker()
-        await _arm(bench, one)
+        await arm(bench, one)
         await bench.push(job(), job())
         assert await one.consumer.bell.wait(bench.patience)
         await one.consumer.bell.disarm()
-        await _arm(bench, two)
+        await arm(bench, two)
         sleep = asyncio.create_task(two.consumer.bell.wait(bench.patience))
         await asyncio.sleep(0)
         await one.consumer.bell.pass_on()
@@ -93,7 +93,7 @@ class BellPromises(ConformanceBase):
         for kind in (AckKind.RETRY, AckKind.SNOOZE):
             await bench.push_one()
             claimed = await busy.one()
-            await _arm(bench, sleeper)
+            await arm(bench, sleeper)
             await busy.recorded(ack(claimed, kind))
             assert await sleeper.consumer.bell.wait(bench.patience), f"slept through a {kind}"
             await bench.finish(await sleeper.one(), sleeper)
@@ -102,7 +102,7 @@ class BellPromises(ConformanceBase):
     async def test_a_job_due_later_wakes_a_sleeper(self, bench: Bench) -> None:
         """A worker that sleeps does not sleep past the due time of a job pushed meanwhile."""
         worker = await bench.worker()
-        await _arm(bench, worker)
+        await arm(bench, worker)
         id = await bench.push_one(delay=0.05)
         assert await worker.consumer.bell.wait(bench.patience), "slept past a due time"
         assert (await worker.one()).id == id
@@ -113,7 +113,7 @@ class BellPromises(ConformanceBase):
         dead, sleeper = await bench.worker(), await bench.worker()
         await bench.push_one()
         await dead.one()
-        await _arm(bench, sleeper)
+        await arm(bench, sleeper)
         assert await sleeper.bury(dead) == 1
         assert await sleeper.consumer.bell.wait(bench.patience), "slept through a rescue"
 
@@ -123,11 +123,11 @@ class BellPromises(ConformanceBase):
         owner, sleeper = await bench.worker(), await bench.worker()
         await bench.push_one()
         await owner.one()
-        await _arm(bench, sleeper)
+        await arm(bench, sleeper)
         await owner.consumer.recover(owner.tokens, [])
         assert await sleeper.consumer.bell.wait(bench.patience), "slept through a recovery"
         await owner.one()
-        await _arm(bench, sleeper)
+        await arm(bench, sleeper)
         for _ in range(2):
             await owner.beat(tokens=[])
         assert await call(sleeper.pulse.free_strays) == 1
@@ -139,13 +139,13 @@ class BellPromises(ConformanceBase):
         await bench.push_one()
         await call(bench.storage.pause, "default")
         worker = await bench.worker()
-        await _arm(bench, worker)
+        await arm(bench, worker)
         await call(bench.storage.resume, "default")
         assert await worker.consumer.bell.wait(bench.patience), "slept through a resume"
         await worker.one()
 
 
-async def _arm(bench: Bench, worker: StandIn) -> None:
+async def arm(bench: Bench, worker: StandIn) -> None:
     """Arm until it is promised: a push that is just ending may delay it."""
     async with asyncio.timeout(bench.patience):
         while not await worker.consumer.bell.arm():

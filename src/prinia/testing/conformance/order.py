@@ -93,7 +93,7 @@ class OrderPromises(ConformanceBase):
 
     @promise
     async def test_what_a_hasty_claim_overlooks_is_found(self, bench: Bench) -> None:
-        """A claim that is not thorough goes by the same rules and names no next due time; a thorough one gets the rest."""
+        """A claim that is not thorough keeps the order and names no next due time; a thorough one gets the rest."""
         urgent, *plain = await bench.push(job(priority=9), *(job() for _ in range(4)))
         await bench.push(job(delay=600), job(queue="other"))
         worker = await bench.worker()

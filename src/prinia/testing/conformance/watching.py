@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from prinia.job import JobState
-from prinia.testing.conformance.bench import Bench, ConformanceBase, StandIn, call, promise
+from prinia.testing.conformance.bench import Bench, ConformanceBase, call, promise
 
 
 class WatchPromises(ConformanceBase):
@@ -124,12 +124,8 @@ class WatchPromises(ConformanceBase):
         dead, worker = await bench.worker(), await bench.worker()
         id = await bench.push_one()
         await worker.declare_dead(dead)
-        await _gets_nothing(dead)
+        assert await dead.claimed() == []
         await worker.rescue(dead.id)
-        await _gets_nothing(dead)
+        assert await dead.claimed() == []
         await bench.in_state(id, JobState.READY)
         assert (await worker.one()).id == id
-
-
-async def _gets_nothing(worker: StandIn) -> None:
-    assert await worker.claimed() == []

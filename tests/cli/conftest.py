@@ -1,0 +1,87 @@
+"""The command line as a user has it: real processes, in a folder of their own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+JOBS = """
+import asyncio
+from prinia import Prinia
+
+app = Prinia()
+
+@app.task(name="greet", queue="greetings")
+async def greet(name: str) -> str:
+    return f"hello {name}"
+
+@app.task(name="linger", queue="long")
+async def linger() -> None:
+    await asyncio.sleep(600)
+"""
+
+
+def until(condition: Callable[[], object], *, seconds: float = 30, what: str = "it") -> None:
+    """Return as soon as the condition holds; fail after a deadline."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            pytest.fail(f"{what} did not happen within {seconds} s")
+        time.sleep(0.02)
+
+
+class Cli:
+    """Runs ``prinia`` in a folder that has a module ``shop.jobs``."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.scratch = folder / "tmp"
+        self.scratch.mkdir()
+        self._started: list[subprocess.Popen[str]] = []
+        self.module("shop/jobs.py", JOBS)
+
+    def module(self, path: str, text: str) -> None:
+        """Write a module."""
+        target = self.folder / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text, encoding="utf-8")
+
+    def run(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        """Run to the end."""
+        process = self.start(*arguments, **environment)
+        out, err = process.communicate(timeout=100)
+        return subprocess.CompletedProcess(arguments, process.returncode, out, err)
+
+    def start(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
+        """Start, and leave it running."""
+        process = subprocess.Popen(
+            [sys.executable, "-m", "prinia", *arguments], cwd=self.folder, text=True, encoding="utf-8",
+            env=os.environ | {"TMPDIR": str(self.scratch), "PYTHONIOENCODING": "utf-8"} | environment,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+        self._started.append(process)
+        return process
+
+    def end(self) -> None:
+        """Kill what still runs."""
+        for process in self._started:
+            if process.poll() is None:
+                process.kill()
+            process.communicate()
+
+
+@pytest.fixture
+def cli(tmp_path: Path) -> Iterator[Cli]:
+    """The command line in a new folder."""
+    # As root the embedded server runs as another user, who has to get through.
+    for folder in (tmp_path, *tmp_path.parents[:2]):
+        folder.chmod(folder.stat().st_mode | 0o011)
+    cli = Cli(tmp_path)
+    yield cli
+    cli.end()

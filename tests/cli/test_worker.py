@@ -1,0 +1,141 @@
+"""``prinia worker``: finding the app, saying what it serves, ending as it is told."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+
+import psycopg
+import pytest
+
+from prinia import Prinia
+
+from .conftest import Cli, until
+
+
+def workers(dsn: str) -> list[tuple[str, list[str], int]]:
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        query = "select name, queues, concurrency from prinia.workers where died_at is null order by name"
+        return connection.execute(query).fetchall()
+
+
+def state(dsn: str, job: int) -> tuple[str, int]:
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        return connection.execute("select state, attempt from prinia.all_jobs where id = %s", (job,)).fetchall()[0]
+
+
+def enqueue(dsn: str, task: str, queue: str) -> int:
+    """A job of a task that the worker's own module has."""
+    app = Prinia(dsn)
+
+    async def greet(name: str) -> str:
+        return name
+
+    async def linger() -> None: ...
+
+    if task == "greet":
+        return app.task(name=task, queue=queue)(greet).enqueue("world").id
+    return app.task(name=task, queue=queue)(linger).enqueue().id
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_it_says_what_it_serves_works_and_stops(cli: Cli, migrated: str, number: int) -> None:
+    job = enqueue(migrated, "greet", "greetings")
+    process = cli.start("worker", "shop.jobs:app", "--name", "käse", "-c", "7", PRINIA_DATABASE_URL=migrated)
+    until(lambda: state(migrated, job)[0] == "completed", what="the job's end")
+    assert workers(migrated) == [("käse", ["greetings", "long"], 7)]
+    process.send_signal(number)
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == 0
+    assert f"worker 'käse', process {process.pid}" in out
+    assert "greetings, long" in out and "greet, linger" in out and "schema 'prinia'" in out
+    assert "Traceback" not in err
+    assert workers(migrated) == []
+
+
+def test_queues_are_chosen_and_the_only_app_is_found(cli: Cli, migrated: str) -> None:
+    process = cli.start("worker", "shop.jobs", "-q", "a", "--queue", "b c", PRINIA_DATABASE_URL=migrated)
+    until(lambda: workers(migrated), what="registration")
+    assert workers(migrated)[0][1] == ["a", "b c"]
+    process.terminate()
+    assert process.wait(30) == 0
+
+
+def test_a_second_signal_hands_back_what_runs(cli: Cli, migrated: str) -> None:
+    job = enqueue(migrated, "linger", "long")
+    process = cli.start("worker", "shop.jobs", "--stop-timeout", "500", PRINIA_DATABASE_URL=migrated)
+    until(lambda: state(migrated, job)[0] == "running", what="the job's start")
+    process.terminate()
+    until(lambda: "stopping; once more to stop now" in read_line(process), what="the first signal's answer")
+    assert state(migrated, job) == ("running", 1)
+    process.terminate()
+    assert process.wait(30) == 0
+    assert state(migrated, job) == ("ready", 0)
+
+
+def read_line(process: subprocess.Popen[str]) -> str:
+    assert process.stderr is not None
+    return process.stderr.readline()
+
+
+def test_missing_tables_stop_it_with_the_command(cli: Cli, database: str) -> None:
+    done = cli.run("worker", "shop.jobs", PRINIA_DATABASE_URL=database)
+    assert done.returncode == 1
+    assert done.stderr.endswith("prinia: there are no Prinia tables in schema 'prinia'. Run: prinia migrate\n")
+    assert "Traceback" not in done.stderr
+
+
+def test_no_database_is_said_before_anything_starts(cli: Cli) -> None:
+    done = cli.run("worker", "shop.jobs")
+    assert done.returncode == 1 and "prinia: no database is set" in done.stderr
+
+
+def broken(cli: Cli) -> None:
+    cli.module("broken.py", "import json\n\n\ndef f():\n    return {}['x']\n\n\nf()\n")
+    cli.module("unimportable.py", "import nosuchthing\n")
+    cli.module("syntax.py", "def (:\n")
+    cli.module("empty.py", "app = 1\n")
+    cli.module("two.py", "from prinia import Prinia\none = Prinia()\nother = Prinia()\n")
+    cli.module("alias.py", "from shop.jobs import app as first\nsecond = first\n")
+
+
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [
+        ("nosuch", "there is no module 'nosuch', looked for in "),
+        ("shop.nosuch:app", "there is no module 'shop.nosuch'"),
+        ("shop/jobs.py", "'shop/jobs.py' is a file; write the module: shop.jobs:app"),
+        ("./shop/jobs.py:app", "is a file; write the module: shop.jobs:app"),
+        (":app", "names no module"),
+        ("shop.jobs:nope", "module shop.jobs has no 'nope'. It has shop.jobs:app"),
+        ("shop.jobs:greet", "shop.jobs:greet is a AsyncTask, not a Prinia app. It has shop.jobs:app"),
+        ("broken:app", "importing broken failed: KeyError: 'x' ("),
+        ("unimportable", "importing unimportable failed: ModuleNotFoundError: No module named 'nosuchthing'"),
+        ("syntax", "importing syntax failed: SyntaxError: invalid syntax (syntax.py, line 1)"),
+        ("empty", "module empty has no app; it needs: app = Prinia()"),
+        ("two", "module two has several apps; say which one: It has two:one, two:other"),
+    ],
+)
+def test_an_app_that_is_not_found(cli: Cli, target: str, said: str) -> None:
+    broken(cli)
+    done = cli.run("worker", target, PRINIA_DATABASE_URL="postgresql://127.0.0.1:1/none")
+    assert done.returncode == 2
+    assert said in done.stderr and done.stderr.startswith("prinia: ")
+    assert "Traceback" not in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_the_place_of_an_import_error_is_told(cli: Cli) -> None:
+    broken(cli)
+    assert "broken.py, line 5)" in cli.run("worker", "broken").stderr
+
+
+def test_an_app_under_two_names_is_one(cli: Cli, database: str) -> None:
+    broken(cli)
+    done = cli.run("worker", "alias", PRINIA_DATABASE_URL=database)
+    assert "Run: prinia migrate" in done.stderr
+
+
+def test_settings_that_make_no_sense(cli: Cli, migrated: str) -> None:
+    done = cli.run("worker", "shop.jobs", "--name", "x" * 300, PRINIA_DATABASE_URL=migrated)
+    assert done.returncode == 1 and done.stderr.startswith("prinia: worker: name")
+    assert cli.run("worker", "shop.jobs", "-c", "0").returncode == 2
