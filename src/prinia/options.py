@@ -7,7 +7,7 @@ import unicodedata
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from hashlib import blake2b
+from hashlib import sha256
 from typing import Any, TypedDict
 
 import msgspec
@@ -260,9 +260,9 @@ def _on_conflict(value: object) -> OnConflict:
 def unique_key(task: str, key: str, on_conflict: OnConflict = "keep") -> UniqueKey:
     """The stored form of a task's unique key. Texts that look the same are the same key (Unicode NFC)."""
     key = unicodedata.normalize("NFC", key)
-    # As a JSON list, so that no two of (task, scope, key) run together.
-    digest = blake2b(msgspec.json.encode([task, "live", key]), digest_size=16).digest()
-    return UniqueKey(digest, key, on_conflict)
+    # The same as in the SQL function enqueue, so that other languages share keys. No name or key holds a \x1f.
+    digest = sha256(f"{task}\x1flive\x1f{key}".encode()).digest()
+    return UniqueKey(digest[:16], key, on_conflict)
 
 
 def _refuse_expired_at_birth(fields: Mapping[str, Any]) -> None:

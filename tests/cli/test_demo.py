@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import os
+import pty
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +31,11 @@ def check_figures(figures: dict[str, Any], files: int | None = None) -> None:
     assert figures["workers"] in (1, 2)  # one may have been too late for anything
     assert {one["file"]: one["attempts"] for one in figures["failed"]} == dict.fromkeys(DAMAGED, 3)
     for one in figures["failed"]:
-        assert DAMAGED[one["file"]] in one["error"] and f"({one['file']}, line " in one["error"]
+        assert DAMAGED[one["file"]] in one["error"]
+        assert f"({one['file']}, line " in one["error"]
     lines = [one["lines"] for one in figures["longest"]]
-    assert len(lines) == 5 and lines == sorted(lines, reverse=True)
+    assert len(lines) == 5
+    assert lines == sorted(lines, reverse=True)
     assert figures["lines"] > figures["functions"] > len(lines)
     assert figures["delayed_started_after"] >= figures["delay"]
     assert figures["jobs_per_second"] > 0
@@ -74,7 +79,39 @@ def test_in_text(cli: Cli) -> None:
     until(lambda: is_clean(cli), what="all gone")
 
 
-def test_keep(cli: Cli) -> None:
+def test_in_a_terminal(cli: Cli) -> None:
+    pytest.importorskip("rich")
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "prinia", "demo", "--files", "6"], cwd=cli.folder, text=True,
+        stdin=subprocess.DEVNULL, stdout=theirs, stderr=subprocess.PIPE,
+        env=os.environ | {"TMPDIR": str(cli.scratch), "TERM": "xterm-256color", "COLUMNS": "140"},
+    )  # fmt: skip
+    os.close(theirs)
+    shown = "".join(read_all(ours))
+    _, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (0, "")
+    assert "9/9" in shown
+    assert "\x1b[" in shown
+    assert "Failed, as they should" in shown
+    until(lambda: is_clean(cli), what="all gone")
+
+
+def read_all(descriptor: int) -> Iterator[str]:
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    while True:
+        try:
+            data = os.read(descriptor, 65536)
+        except OSError:  # how Linux says that the other end is closed
+            data = b""
+        if not data:
+            os.close(descriptor)
+            return
+        yield decoder.decode(data)
+
+
+def test_keep(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", str(cli.scratch))
     done = cli.run("demo", "--files", "5", "--keep")
     assert done.returncode == 0, done.stderr
     kept = next(line.removeprefix("Kept: ") for line in done.stdout.splitlines() if line.startswith("Kept: "))
@@ -83,7 +120,8 @@ def test_keep(cli: Cli) -> None:
     server = attach(kept)
     try:
         looked = subprocess.run(["sh", "-c", command], capture_output=True, text=True)
-        assert looked.returncode == 0 and "(8 rows)" in looked.stdout, looked.stderr
+        assert (looked.returncode, looked.stderr) == (0, "")
+        assert "(8 rows)" in looked.stdout
     finally:
         server.detach(wait=10)
 
@@ -100,9 +138,12 @@ def test_in_a_database_of_ones_own(cli: Cli, database: str) -> None:
 
 def test_without_server_programs_it_says_what_to_do(cli: Cli) -> None:
     done = cli.run("demo", PRINIA_PG_BIN="/nowhere")
-    assert done.returncode == 1 and done.stdout == ""
-    assert done.stderr.startswith("prinia: ") and "PRINIA_PG_BIN" in done.stderr
-    assert "--database-url" in done.stderr and "Traceback" not in done.stderr
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert done.stderr.startswith("prinia: ")
+    assert "PRINIA_PG_BIN" in done.stderr
+    assert "--database-url" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -128,7 +169,7 @@ def wait_for_progress(process: subprocess.Popen[str]) -> None:
     for line in process.stdout:
         if "completed" in line:
             return
-    pytest.fail("it ended before anything was completed")
+    pytest.fail(f"it ended before anything was completed: {process.communicate()[1]}")
 
 
 def test_as_a_plain_user(cli: Cli) -> None:

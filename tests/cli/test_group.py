@@ -17,7 +17,8 @@ def test_version_and_help(cli: Cli) -> None:
     for command in ("migrate", "worker", "demo"):
         assert command in top.stdout
         one = cli.run(command, "-h")
-        assert one.returncode == 0 and "Usage: prinia " + command in one.stdout
+        assert one.returncode == 0
+        assert "Usage: prinia " + command in one.stdout
     assert "Exit codes" in top.stdout
 
 
@@ -25,7 +26,8 @@ def test_version_and_help(cli: Cli) -> None:
 def test_wrong_usage_is_2(cli: Cli, arguments: list[str]) -> None:
     done = cli.run(*arguments)
     assert done.returncode == 2
-    assert "Usage: prinia" in done.stderr and "Traceback" not in done.stderr
+    assert "Usage: prinia" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_no_database(cli: Cli) -> None:
@@ -39,11 +41,13 @@ def test_an_unreachable_database_is_one_line_without_the_password(cli: Cli) -> N
     url = "postgresql://shop:geheim@127.0.0.1:1/orders"
     for done in (cli.run("migrate", "--database-url", url), cli.run("migrate", "--check", PRINIA_DATABASE_URL=url)):
         assert done.returncode == 1
-        assert done.stderr.startswith("prinia: ") and done.stderr.count("\n") == 1
+        assert done.stderr.startswith("prinia: ")
+        assert done.stderr.count("\n") == 1
         assert "geheim" not in done.stderr + done.stdout
 
 
 def test_debug_shows_the_traceback(cli: Cli) -> None:
     done = cli.run("migrate", PRINIA_DEBUG="1")
-    assert done.returncode == 1 and "Traceback" in done.stderr
+    assert done.returncode == 1
+    assert "Traceback" in done.stderr
     assert "ConfigurationError: no database is set" in done.stderr

@@ -9,7 +9,7 @@ import pytest
 from prinia.demo.material import gather
 from prinia.demo.measure import Function, UnreadableSource, measure_file
 
-SOURCE = '''\
+SOURCE = """\
 class A:
     def f(self):
         def g():
@@ -20,7 +20,7 @@ class A:
 
 
 def f(): return "ü"
-'''
+"""
 
 
 def test_a_file_is_measured(tmp_path: Path) -> None:

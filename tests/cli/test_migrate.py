@@ -18,16 +18,20 @@ LABELS = ", ".join(migration.label for migration in migrations())
 def test_from_nothing_to_up_to_date(cli: Cli, database: str) -> None:
     before = cli.run("migrate", "--check", "--database-url", database)
     assert before.returncode == 1
-    assert "schema 'prinia' of " in before.stdout and before.stdout.endswith(f"lacks {LABELS}.\n")
+    assert "schema 'prinia' of " in before.stdout
+    assert before.stdout.endswith(f"lacks {LABELS}.\n")
 
     first = cli.run("migrate", PRINIA_DATABASE_URL=database)
     assert first.returncode == 0
-    assert f"applied {migrations()[0].label} in " in first.stdout and "is now up to date." in first.stdout
+    assert f"applied {migrations()[0].label} in " in first.stdout
+    assert "is now up to date." in first.stdout
 
     again = cli.run("migrate", DATABASE_URL=database)
-    assert again.returncode == 0 and "is already up to date." in again.stdout
+    assert again.returncode == 0
+    assert "is already up to date." in again.stdout
     after = cli.run("migrate", "--check", "--database-url", database)
-    assert after.returncode == 0 and "is up to date." in after.stdout
+    assert after.returncode == 0
+    assert "is up to date." in after.stdout
 
 
 def test_json(cli: Cli, database: str) -> None:
@@ -38,7 +42,8 @@ def test_json(cli: Cli, database: str) -> None:
     assert (found["schema"], found["applied"], found["pending"]) == ("my jobs", [], names)
     first = cli.run("migrate", "--json", "--schema", "my jobs", "--database-url", database)
     found = json.loads(first.stdout)
-    assert first.returncode == 0 and found["pending"] == []
+    assert first.returncode == 0
+    assert found["pending"] == []
     assert [{"version": one["version"], "name": one["name"]} for one in found["applied"]] == names
     with psycopg.connect(database) as connection:
         check(connection, "my jobs")
@@ -47,7 +52,7 @@ def test_json(cli: Cli, database: str) -> None:
 def test_sql_needs_no_database_and_can_be_run_by_psql(cli: Cli, database: str) -> None:
     done = cli.run("migrate", "--sql", "--schema", "ünïcode")
     assert (done.returncode, done.stderr) == (0, "")
-    psql = [find_binaries().bin / "psql", "-X", "-q", "-d", database, "-f", "-"]
+    psql = [str(find_binaries().bin / "psql"), "-X", "-q", "-d", database, "-f", "-"]
     subprocess.run(psql, input=done.stdout, encoding="utf-8", check=True, stdout=subprocess.DEVNULL)
     assert cli.run("migrate", "--check", "--schema", "ünïcode", "--database-url", database).returncode == 0
     assert "create" not in cli.run("migrate", "--sql", "--since", str(len(migrations()))).stdout
@@ -61,4 +66,5 @@ def test_options_that_do_not_go_together(cli: Cli) -> None:
 def test_a_schema_that_cannot_be(cli: Cli, database: str) -> None:
     done = cli.run("migrate", "--schema", "pg_mine", "--database-url", database)
     assert done.returncode == 1
-    assert done.stderr.startswith("prinia: schema 'pg_mine' cannot be used") and done.stderr.count("\n") == 1
+    assert done.stderr.startswith("prinia: schema 'pg_mine' cannot be used")
+    assert done.stderr.count("\n") == 1

@@ -48,7 +48,9 @@ def test_it_says_what_it_serves_works_and_stops(cli: Cli, migrated: str, number:
     out, err = process.communicate(timeout=30)
     assert process.returncode == 0
     assert f"worker 'käse', process {process.pid}" in out
-    assert "greetings, long" in out and "greet, linger" in out and "schema 'prinia'" in out
+    assert "greetings, long" in out
+    assert "greet, linger" in out
+    assert "schema 'prinia'" in out
     assert "Traceback" not in err
     assert workers(migrated) == []
 
@@ -87,7 +89,8 @@ def test_missing_tables_stop_it_with_the_command(cli: Cli, database: str) -> Non
 
 def test_no_database_is_said_before_anything_starts(cli: Cli) -> None:
     done = cli.run("worker", "shop.jobs")
-    assert done.returncode == 1 and "prinia: no database is set" in done.stderr
+    assert done.returncode == 1
+    assert "prinia: no database is set" in done.stderr
 
 
 def broken(cli: Cli) -> None:
@@ -120,8 +123,10 @@ def test_an_app_that_is_not_found(cli: Cli, target: str, said: str) -> None:
     broken(cli)
     done = cli.run("worker", target, PRINIA_DATABASE_URL="postgresql://127.0.0.1:1/none")
     assert done.returncode == 2
-    assert said in done.stderr and done.stderr.startswith("prinia: ")
-    assert "Traceback" not in done.stderr and done.stderr.count("\n") == 1
+    assert said in done.stderr
+    assert done.stderr.startswith("prinia: ")
+    assert "Traceback" not in done.stderr
+    assert done.stderr.count("\n") == 1
 
 
 def test_the_place_of_an_import_error_is_told(cli: Cli) -> None:
@@ -137,5 +142,6 @@ def test_an_app_under_two_names_is_one(cli: Cli, database: str) -> None:
 
 def test_settings_that_make_no_sense(cli: Cli, migrated: str) -> None:
     done = cli.run("worker", "shop.jobs", "--name", "x" * 300, PRINIA_DATABASE_URL=migrated)
-    assert done.returncode == 1 and done.stderr.startswith("prinia: worker: name")
+    assert done.returncode == 1
+    assert done.stderr.startswith("prinia: worker: name")
     assert cli.run("worker", "shop.jobs", "-c", "0").returncode == 2

@@ -5,8 +5,8 @@ from __future__ import annotations
 import psycopg
 import pytest
 
-from prinia.storage.postgres import PostgresStorage
 from prinia.job import JobSpec
+from prinia.storage.postgres import PostgresStorage
 from tests.crash.processes import Ledger, WorkerProcess, until
 
 QUICK, HOLD, RUNNING = 600, 100, 20
@@ -67,7 +67,7 @@ def test_a_poison_job_takes_no_innocents_with_it(migrated: str) -> None:
             with WorkerProcess(migrated) as worker:
                 until(
                     lambda worker=worker: worker.ended  # type: ignore[misc]
-                    or ledger.finished() == 99 and ledger.finished("failed") == 1,
+                    or (ledger.finished() == 99 and ledger.finished("failed") == 1),
                     seconds=120,
                     what="the worker dies of the poison, or all is done",
                 )

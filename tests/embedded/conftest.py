@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -69,8 +70,7 @@ class Holder:
     dsn: str
 
     def kill(self) -> None:
-        self.process.kill()
-        self.process.wait()
+        Place.end(self.process)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +93,26 @@ class Place:
             text=True,
         )
 
+    @staticmethod
+    def expect(process: subprocess.Popen[str], start: str) -> str:
+        """The next line that the process prints, which must begin like this."""
+        assert process.stdout
+        line = process.stdout.readline().strip()
+        assert line.startswith(start)
+        return line
+
+    @staticmethod
+    def end(process: subprocess.Popen[str]) -> None:
+        """Kill -9, and close the pipes, which also ends a child of it that reads from there."""
+        process.kill()
+        process.wait()
+        for pipe in (process.stdin, process.stdout):
+            if pipe:
+                pipe.close()
+
     def hold(self, data: Path) -> Holder:
         process = self.script(HOLD, data)
-        assert process.stdout
-        return Holder(process, process.stdout.readline().strip())
+        return Holder(process, self.expect(process, "postgresql:"))
 
     def watchdogs(self, data: Path) -> list[int]:
         return [pid for pid, line in processes_naming(f'"{data}"').items() if "watchdog.py" in line]
@@ -138,7 +154,10 @@ def place(template: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
     here = Place(folder, template)
     yield here
     for pid, line in here.processes().items():
-        if "watchdog.py" not in line and "postgres" not in line:  # holders that a failed test left
-            os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):
+            if "watchdog.py" in line:
+                os.kill(pid, signal.SIGTERM)  # that they also end by themselves is a test of its own
+            elif "postgres" not in line:
+                os.kill(pid, signal.SIGKILL)  # holders that a failed test left
     until(here.is_quiet, seconds=20, what="all servers of the test ended")
     shutil.rmtree(folder)

@@ -150,3 +150,12 @@ def test_an_emptied_tmp_gets_a_new_server(place: Place) -> None:
     with attach(old.data) as new:
         assert ask(new.dsn) == 1
     old.detach()
+
+
+def test_data_removed_right_after_detaching_leaves_nothing(place: Place) -> None:
+    """What a script with a temporary folder does."""
+    with attach(place.filled()) as server:
+        ask(server.dsn, "create table t (); select 1")
+    shutil.rmtree(server.data)
+    until(place.is_quiet, what="server ended")
+    assert list((place.path / "t").iterdir()) == []

@@ -35,7 +35,7 @@ def test_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("dsn", ["embedded:", "embedded://host/data", "embedded://./data"])
 def test_what_is_no_path(dsn: str) -> None:
-    with pytest.raises(EmbeddedPostgresError, match="embedded:./data"):
+    with pytest.raises(EmbeddedPostgresError, match=r"embedded:\./data"):
         resolve(dsn)
 
 
@@ -51,5 +51,6 @@ def test_open_dsn_attaches_once_and_again_after_a_crash(place: Place, monkeypatc
     assert kept._attached[data] is held
     os.kill(place.postmaster(data), signal.SIGKILL)
     assert ask(open_dsn("embedded:./data")) == 1
-    assert kept._attached[data] is not held and not held.is_attached
+    assert kept._attached[data] is not held
+    assert not held.is_attached
     kept._attached[data].detach()

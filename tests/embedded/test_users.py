@@ -117,8 +117,8 @@ def test_root_behind_a_parent_closed_to_nobody(place: Place) -> None:
     data = closed / "my data"
     for _ in range(2):
         with attach(data) as server:
-            assert ask(server.dsn, "create table if not exists t (); checkpoint; select 1") == 1
-            ask(server.dsn, "alter system set work_mem = '5MB'") if False else None
+            assert ask(server.dsn, "create table if not exists t (); select 1") == 1
+            assert ask(server.dsn, "checkpoint; select 1") == 1
             assert ask(server.dsn, "select pg_reload_conf()::text") == "true"
         assert server.detach(wait=10)
     assert data.owner() == "nobody"
@@ -166,11 +166,11 @@ def test_a_user_without_rights_to_the_folder(place: Place) -> None:
 @as_root
 def test_the_suite_as_a_normal_user(place: Place) -> None:
     here = Path(__file__).parent
-    which = "four_processes or last_holder or kill_9_of_the_watchdog_ends or middle_of_initdb or stranger"
+    which = "four_processes or last_holder or watchdog_ends or stranger"
     command = [system_python(), "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "ignore", here, "-k", which]
     done = run_as("games", [*map(str, command)], place)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "5 passed" in done.stdout
+    assert "4 passed" in done.stdout
 
 
 def system_python() -> str:

@@ -41,6 +41,7 @@ class Faults:
     refuses: Callable[[Ack], bool] = lambda ack: False
     busy: dict[int, int] = field(default_factory=dict)
     hang: asyncio.Event | None = None
+    refused: int = 0
     claims: list[tuple[int, bool]] = field(default_factory=list)
     flushes: list[list[Ack]] = field(default_factory=list)
     tokens_at_claim: list[list[int]] = field(default_factory=list)
@@ -58,6 +59,7 @@ class Faults:
 
     def enter_blocking(self, method: str) -> None:
         if self.away:
+            self.refused += 1
             raise AWAY
         if planned := self.before.get(method):
             raise planned.popleft()

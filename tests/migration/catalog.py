@@ -26,7 +26,8 @@ _INSIDE = {
           left join pg_attrdef d on d.adrelid = c.oid and d.adnum = a.attnum
          where c.relnamespace = %(schema)s::oid and a.attnum > 0 and c.relkind in ('r', 'p', 'v', 'S')""",
     "storage": "select relname, relkind, reloptions from pg_class where relnamespace = %(schema)s::oid",
-    "indexes": "select pg_get_indexdef(oid) from pg_class where relnamespace = %(schema)s::oid and relkind in ('i', 'I')",
+    "indexes": """select pg_get_indexdef(oid) from pg_class
+                   where relnamespace = %(schema)s::oid and relkind in ('i', 'I')""",
     "checks": """select conrelid::regclass::text, conname, pg_get_constraintdef(oid) from pg_constraint
                   where connamespace = %(schema)s::oid""",
     "functions": """select pg_get_functiondef(oid), proacl::text, proowner::regrole::text from pg_proc

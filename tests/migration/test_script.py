@@ -7,15 +7,16 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from .catalog import inside, migrated
 
 from prinia.embedded import find_binaries
 from prinia.storage.postgres.migrate import check, migrate, migrations, pending, script
 
+from .catalog import inside, migrated
+
 
 def psql(dsn: str, text: str) -> subprocess.CompletedProcess[str]:
     """Feed a script to psql, as its default settings are."""
-    command = [find_binaries().bin / "psql", "-X", "-q", "-d", dsn, "-f", "-"]
+    command = [str(find_binaries().bin / "psql"), "-X", "-q", "-d", dsn, "-f", "-"]
     return subprocess.run(command, input=text, capture_output=True, encoding="utf-8", timeout=60)
 
 
@@ -33,7 +34,8 @@ def test_a_script_that_was_run_already_changes_nothing(database: str) -> None:
     psql(database, script())
     before = inside(database, "prinia")
     again = psql(database, script())
-    assert again.returncode != 0 and "already exists" in again.stderr
+    assert again.returncode != 0
+    assert "already exists" in again.stderr
     assert inside(database, "prinia") == before
 
 

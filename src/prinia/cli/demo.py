@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
+import logging
 import signal
 from dataclasses import asdict
 from types import FrameType
 
 import click
-
-from prinia.cli.failing import Failure
 
 #: So few files are enough for the special jobs.
 _FEWEST = 3
@@ -37,7 +36,11 @@ def demo(keep: bool, limit: int | None, workers: int, database_url: str | None, 
         signal.signal(number, _interrupted)
     display = choose_display(progress_to_stderr=as_json)
     plan = Plan(limit=limit, workers=workers, keep=keep, database_url=database_url)
-    outcome = run_demo(plan, display)
+    try:
+        outcome = run_demo(plan, display)
+    except _Interrupted as interrupted:
+        click.echo("prinia: interrupted; everything is cleaned up", err=True)
+        click.get_current_context().exit(128 + interrupted.number)
     if as_json:
         click.echo(json.dumps(asdict(outcome.figures)))
     else:
@@ -46,8 +49,18 @@ def demo(keep: bool, limit: int | None, workers: int, database_url: str | None, 
         display.say(line)
 
 
+class _Interrupted(BaseException):
+    """A signal came. Not an `Exception`, so that nobody on the way takes it for an error of theirs."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
 def _interrupted(number: int, frame: FrameType | None) -> None:
     """Leave, cleaning up on the way; what comes after the first signal does not disturb that."""
     for each in (signal.SIGINT, signal.SIGTERM):
         signal.signal(each, signal.SIG_IGN)
-    raise Failure("interrupted; everything is cleaned up", exit_code=128 + number)
+    # The driver may be cut off in the middle of a statement, and says so.
+    logging.getLogger("psycopg").setLevel(logging.CRITICAL)
+    raise _Interrupted(number)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 _LINE = 1.0
 _ORDER = ("completed", "failed", "running", "ready", "retrying", "scheduled")
 
+
 class Display(demo.Display, Protocol):
     """What the demo needs, and a way to show its report."""
 

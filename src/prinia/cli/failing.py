@@ -10,19 +10,23 @@ import click
 
 from prinia.errors import PriniaError
 
-DONE, FAILED, USAGE = 0, 1, 2
+FAILED, USAGE = 1, 2
 
 
 class Failure(click.ClickException):
-    """Ends the command with a text and an exit code."""
+    """Ends the command with a line on standard error and exit code 1."""
 
-    def __init__(self, message: str, *, exit_code: int = FAILED) -> None:
-        super().__init__(message)
-        self.exit_code = exit_code
+    exit_code = FAILED
 
     def show(self, file: IO[Any] | None = None) -> None:
         """Write the text to standard error."""
         click.echo(f"prinia: {self.message}", file=file, err=True)
+
+
+class Misuse(Failure):
+    """A `Failure` by what was asked for: exit code 2."""
+
+    exit_code = USAGE
 
 
 class KindGroup(click.Group):
@@ -37,7 +41,8 @@ class KindGroup(click.Group):
                 raise
             raise Failure(str(error)) from error
         except KeyboardInterrupt:
-            raise Failure("interrupted", exit_code=128 + signal.SIGINT) from None
+            click.echo("prinia: interrupted", err=True)
+            ctx.exit(128 + signal.SIGINT)
 
 
 def debugging() -> bool:

@@ -11,13 +11,13 @@ from types import ModuleType
 from typing import Any
 
 from prinia.app import Prinia
-from prinia.cli.failing import USAGE, Failure, debugging
+from prinia.cli.failing import Misuse, debugging
 
 
 def find_app(target: str) -> Prinia:
     """The app that ``shop.jobs:app`` names, or the only one in ``shop.jobs``.
 
-    The current folder comes first when the module is looked for. Raises `Failure` with what to write instead.
+    The current folder comes first when the module is looked for. Raises `Misuse` with what to write instead.
     """
     module_name, _, path = target.partition(":")
     if os.getcwd() not in sys.path:
@@ -29,14 +29,14 @@ def find_app(target: str) -> Prinia:
 def _import(name: str, target: str) -> ModuleType:
     if name.endswith(".py") or "/" in name or "\\" in name:
         dotted = name.removesuffix(".py").strip("./\\").replace("/", ".").replace("\\", ".")
-        raise _failure(f"{target!r} is a file; write the module: {dotted}:app")
+        raise Misuse(f"{target!r} is a file; write the module: {dotted}:app")
     if not all(part.isidentifier() for part in name.split(".")):
-        raise _failure(f"{target!r} names no module; write it as in: prinia worker shop.jobs:app")
+        raise Misuse(f"{target!r} names no module; write it as in: prinia worker shop.jobs:app")
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is not None and (name == error.name or name.startswith(error.name + ".")):
-            raise _failure(
+            raise Misuse(
                 f"there is no module {error.name!r}, looked for in {os.getcwd()} and where Python's modules are"
             ) from error
         raise _broken(name, error) from error
@@ -46,13 +46,13 @@ def _import(name: str, target: str) -> ModuleType:
         raise _broken(name, error) from error
 
 
-def _broken(name: str, error: Exception) -> Failure:
+def _broken(name: str, error: Exception) -> Misuse:
     """The module is there and does not import: say where, in the module's own words."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename]
     where = f" ({frames[-1].filename}, line {frames[-1].lineno})" if len(frames) > 1 else ""
     if isinstance(error, SyntaxError):
         where = ""  # its own text says it
-    return _failure(f"importing {name} failed: {type(error).__name__}: {error}{where}; PRINIA_DEBUG=1 shows more")
+    return Misuse(f"importing {name} failed: {type(error).__name__}: {error}{where}; PRINIA_DEBUG=1 shows more")
 
 
 def _attribute(module: ModuleType, path: str, target: str) -> Prinia:
@@ -61,9 +61,9 @@ def _attribute(module: ModuleType, path: str, target: str) -> Prinia:
         try:
             found = getattr(found, name)
         except AttributeError:
-            raise _failure(f"module {module.__name__} has no {path!r}.{_hint(module)}") from None
+            raise Misuse(f"module {module.__name__} has no {path!r}.{_hint(module)}") from None
     if not isinstance(found, Prinia):
-        raise _failure(f"{target} is a {type(found).__name__}, not a Prinia app.{_hint(module)}")
+        raise Misuse(f"{target} is a {type(found).__name__}, not a Prinia app.{_hint(module)}")
     return found
 
 
@@ -72,8 +72,8 @@ def _only_app(module: ModuleType) -> Prinia:
     if len({id(app) for app in apps.values()}) == 1:
         return next(iter(apps.values()))
     if apps:
-        raise _failure(f"module {module.__name__} has several apps; say which one:{_hint(module)}")
-    raise _failure(f"module {module.__name__} has no app; it needs: app = Prinia()")
+        raise Misuse(f"module {module.__name__} has several apps; say which one:{_hint(module)}")
+    raise Misuse(f"module {module.__name__} has no app; it needs: app = Prinia()")
 
 
 def _apps(module: ModuleType) -> dict[str, Prinia]:
@@ -83,7 +83,3 @@ def _apps(module: ModuleType) -> dict[str, Prinia]:
 def _hint(module: ModuleType) -> str:
     apps = [f"{module.__name__}:{name}" for name in _apps(module)]
     return f" It has {', '.join(apps)}" if apps else " It has no app; it needs: app = Prinia()"
-
-
-def _failure(text: str) -> Failure:
-    return Failure(text, exit_code=USAGE)

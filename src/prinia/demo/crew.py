@@ -55,13 +55,13 @@ class Crew:
         """Raise `CrewError` when one has ended."""
         for log, process in self._processes.items():
             if process.poll() is not None:
-                raise CrewError(f"a worker ended with exit code {process.returncode}. The end of its log:\n{_tail(log)}")
+                raise CrewError(f"a worker ended with exit code {process.returncode}. Its log ends:\n{_tail(log)}")
 
     def stop(self) -> None:
         """Stop all of them, in order if they can, and wait until they have ended."""
         for process in self._processes.values():
-            assert process.stdin is not None
-            process.stdin.close()
+            if process.stdin is not None:
+                process.stdin.close()
         for process in self._processes.values():
             try:
                 process.wait(STOP_TIMEOUT + _GRACE)

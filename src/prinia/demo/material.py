@@ -68,5 +68,5 @@ def _start_of_statement(lines: list[bytes]) -> int:
     if not statements:
         return len(lines)
     chosen = statements[len(statements) // 2]
-    decorators = getattr(chosen, "decorator_list", [])
-    return min([chosen.lineno, *(one.lineno for one in decorators)]) - 1
+    lines_of: list[ast.expr | ast.stmt] = [*getattr(chosen, "decorator_list", []), chosen]
+    return min(one.lineno for one in lines_of) - 1

@@ -1,4 +1,4 @@
-"""Where the demo's jobs live: on a server of its own in a scratch folder, or in a scratch schema of a given database."""
+"""Where the demo's jobs live: on a server of its own, or in a scratch schema of a given database."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def own_server(*, keep: bool) -> Iterator[Place]:
         try:
             server = attach(folder / "data", options={"fsync": "off"})
         except EmbeddedPostgresError as error:
-            raise EmbeddedPostgresError(f"{error}\nOr run the demo in a database of yours: --database-url URL") from error
+            raise EmbeddedPostgresError(f"{error} Or use a database of yours: --database-url URL") from error
         try:
             yield Place(server.dsn, "prinia", folder, server.data)
         finally:
@@ -77,9 +77,7 @@ def own_schema(dsn: str, *, keep: bool) -> Iterator[Place]:
         finally:
             if not keep:
                 with psycopg.connect(dsn, autocommit=True) as connection:
-                    connection.execute(
-                        sql.SQL("drop schema if exists {} cascade").format(sql.Identifier(schema))
-                    )
+                    connection.execute(sql.SQL("drop schema if exists {} cascade").format(sql.Identifier(schema)))
 
 
 @contextmanager
@@ -87,7 +85,7 @@ def _scratch_folder(*, keep: bool) -> Iterator[Path]:
     folder = Path(tempfile.mkdtemp(prefix="prinia-demo-"))
     try:
         # As root the server runs as another user, who must be able to enter; the data folder itself stays closed.
-        os.chmod(folder, 0o711)
+        os.chmod(folder, 0o711)  # noqa: S103
         yield folder
     except BaseException:
         keep = False

@@ -14,6 +14,7 @@ QUEUE = "demo"
 TASK = "demo.measure"
 SCHEMA_VARIABLE = "PRINIA_DEMO_SCHEMA"
 
+
 def measure(path: str) -> Measured:
     """Parse a source file and count what is in it."""
     return measure_file(Path(path))

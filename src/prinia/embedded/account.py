@@ -97,21 +97,24 @@ def way_to(folder: Path, account: Account, file: int) -> str:
     """A path by which the account's process can enter ``folder``, given that it inherits the open folder ``file``.
 
     Root's own folders (``/root``, what ``mkdtemp`` makes) are closed to ``nobody``, and opening them for a database
-    would open them to everybody. On Linux an inherited open folder needs no way through its parents.
+    would open them to everybody. On Linux an inherited open folder needs no way through its parents, whatever their
+    modes are now or become while the server runs.
 
     Example::
 
         argv = ["postgres", "-D", way_to(data, account, lock.fileno())]
     """
-    blocked = account.blocked_at(folder)
-    if blocked is None:
+    if not account.switched:
         return str(folder)
-    if not os.path.isdir("/proc/self/fd"):
+    if os.path.isdir("/proc/self/fd"):
+        return f"/proc/self/fd/{file}"
+    blocked = account.blocked_at(folder)
+    if blocked is not None:
         raise EmbeddedPostgresError(
             f"the server of root runs as '{account.name}', who cannot enter {blocked}, so {folder} cannot hold its "
             f"data. Choose a folder outside {blocked} (for example in /var/lib), or run as a normal user."
         )
-    return f"/proc/self/fd/{file}"
+    return str(folder)
 
 
 def clean_environment() -> dict[str, str]:

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+_LINUX = sys.platform == "linux"
+
 
 @dataclass(frozen=True, slots=True)
 class PidFile:
@@ -40,7 +42,7 @@ def server_pids(data: Path) -> set[int]:
     On Linux every one counts, also the backends of a killed server: they still have its memory mapped, and a second
     server beside them could damage the data. Elsewhere only the pid in the file can be asked for.
     """
-    if sys.platform == "linux":
+    if _LINUX:
         return set(_working_in(data))
     running = read_pidfile(data)
     return {running.pid} if running and _exists(running.pid) else set()
@@ -76,7 +78,7 @@ def remove_stale_pidfile(data: Path) -> None:
     It happens in containers, where pids are small and start anew, and where nobody reaps. Call it only when
     ``server_pids`` is empty and under the ``start`` lock.
     """
-    if sys.platform != "linux":
+    if not _LINUX:
         return
     running = read_pidfile(data)
     if running and _exists(running.pid):

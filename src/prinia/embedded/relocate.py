@@ -17,7 +17,7 @@ from prinia.embedded.account import Account
 from prinia.embedded.binaries import Binaries
 from prinia.errors import EmbeddedPostgresError
 
-COPIES = Path("/var/tmp")
+COPIES = Path("/var/tmp")  # noqa: S108 - see _check_trusted
 """Survives a restart of the machine, unlike /tmp, and every user can enter it."""
 _PARTS = ("bin", "lib", "lib64", "share")
 
@@ -72,7 +72,7 @@ def _make_copy(install: Path, target: Path) -> None:
 def _open_to_read(folder: Path) -> None:
     """Our own copy: everybody may read and run it, only we may write, whatever the source and the umask say."""
     for root, _, files in os.walk(folder):
-        os.chmod(root, 0o755)
+        os.chmod(root, 0o755)  # noqa: S103 - other users are to run it
         for name in files:
             path = Path(root, name)
             if not path.is_symlink():

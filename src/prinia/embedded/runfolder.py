@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import re
@@ -22,6 +23,7 @@ PORT = 5432
 """Only part of the socket's name: each server has a folder of its own, and none listens on TCP."""
 ROLE = "prinia"
 DATABASE = "prinia"
+_TMP = Path("/tmp")  # noqa: S108 - see ensure_run_folder
 _LONGEST_SOCKET = 100  # Linux takes 107 bytes, macOS 103
 _PLAIN = re.compile(r"[A-Za-z0-9_./+@-]+")
 _POLL = 0.02
@@ -92,8 +94,8 @@ def locate(data: Path, account: Account) -> RunFolder:
     running = read_pidfile(data)
     if running and running.sockets.parent.name == name and running.sockets.parent.is_dir():
         return RunFolder(running.sockets.parent)
-    chosen = RunFolder(Path(os.environ.get("TMPDIR") or "/tmp") / name)
-    return chosen if _is_fit(chosen, account) else RunFolder(Path("/tmp") / name)
+    chosen = RunFolder(Path(os.environ.get("TMPDIR") or _TMP) / name)
+    return chosen if _is_fit(chosen, account) else RunFolder(_TMP / name)
 
 
 def _is_fit(run: RunFolder, account: Account) -> bool:
@@ -115,7 +117,7 @@ def ensure_run_folder(run: RunFolder, account: Account) -> None:
     except FileExistsError:
         _check_private(run.path, os.geteuid(), allowed=0o711 if account.switched else 0o700)
     if account.switched:  # nobody must pass to its socket folder, but cannot list or write here
-        os.chmod(run.path, 0o711)
+        os.chmod(run.path, 0o711)  # noqa: S103
 
 
 def ensure_socket_folder(run: RunFolder, account: Account) -> None:
@@ -162,7 +164,26 @@ def starting(run: RunFolder, account: Account, deadline: float) -> Iterator[None
             lock = None
     try:
         yield
+    except BaseException:
+        _tidy(run)
+        raise
     finally:
+        lock.close()
+
+
+def _tidy(run: RunFolder) -> None:
+    """After a start that failed: leave nothing in /tmp, unless a watchdog or somebody attached needs it."""
+    locks: list[LockFile] = []
+    with contextlib.suppress(OSError):
+        locks.append(LockFile(run.use, create=False))
+        locks.append(LockFile(run.watch, create=False))
+        if all(lock.try_exclusive() for lock in locks):
+            if run.sockets.exists():
+                run.sockets.rmdir()
+            for path in (run.log, run.log.with_name("log.old"), run.use, run.watch, run.start):
+                path.unlink(missing_ok=True)
+            run.path.rmdir()
+    for lock in locks:
         lock.close()
 
 

@@ -36,6 +36,7 @@ PATIENCE: Patience = ((signal.SIGINT, 30.0), (signal.SIGQUIT, 10.0), (signal.SIG
 TOUCH_EVERY = 3600.0
 """Cleaners of /tmp remove what has not been touched for days; the locks must outlive that."""
 PR_SET_PDEATHSIG = 1
+SOCKET = "s/.s.PGSQL.5432"
 
 
 class Adopted:
@@ -46,6 +47,7 @@ class Adopted:
         self.returncode = 0
 
     def poll(self) -> int | None:
+        """As of ``Popen``: None while it lives."""
         try:
             os.kill(self.pid, 0)
         except ProcessLookupError:
@@ -53,6 +55,7 @@ class Adopted:
         return 0 if _is_zombie(self.pid) else None
 
     def send_signal(self, number: int) -> None:
+        """As of ``Popen``: no error when it is gone."""
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, number)
 
@@ -122,6 +125,7 @@ class Bell:
         self.stop_asked = True
 
     def wait(self, seconds: float) -> None:
+        """Return after that time, or as soon as a signal comes."""
         if select.select([self._ear], [], [], seconds)[0]:
             os.read(self._ear, 4096)
 
@@ -152,17 +156,13 @@ def _run_folder_is_gone(folder: str, use: int) -> bool:
         return True
 
 
-class Data:
-    """Notices that the data folder was removed under the server; whoever attaches next wants a new one."""
+def _data_is_gone(order: dict[str, Any]) -> bool:
+    """Somebody removed the data under the server, and whoever attaches next wants new ones.
 
-    def __init__(self, folder: str) -> None:
-        self._pidfile = os.path.join(folder, "postmaster.pid")
-        self._seen = False
-
-    def is_gone(self) -> bool:
-        there = os.path.exists(self._pidfile)
-        self._seen |= there
-        return self._seen and not there
+    The pid file is made before the socket and removed after it, so there is none beside a socket only then.
+    """
+    socket_made = os.path.exists(os.path.join(order["folder"], SOCKET))
+    return socket_made and not os.path.exists(os.path.join(order["data"], "postmaster.pid"))
 
 
 def _stop(server: Server, bell: Bell, patience: Patience = PATIENCE) -> None:
@@ -178,10 +178,11 @@ def _stop(server: Server, bell: Bell, patience: Patience = PATIENCE) -> None:
 def _tidy(folder: str) -> None:
     """Remove what this server left in /tmp; ``start`` last but the folder, as it guards the rest."""
     with contextlib.suppress(OSError):
-        os.rmdir(os.path.join(folder, "s"))
-        for name in ("log", "log.old", "use", "watch", "start"):
+        for name in (SOCKET, f"{SOCKET}.lock", "log", "log.old", "use", "watch"):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(os.path.join(folder, name))
+        os.rmdir(os.path.join(folder, "s"))
+        os.unlink(os.path.join(folder, "start"))
         os.rmdir(folder)
 
 
@@ -194,18 +195,18 @@ def _touch(folder: str) -> None:
 def _watch(order: dict[str, Any]) -> int:
     bell = Bell()
     server = _launch(order)
-    locks, folder, data = order["locks"], order["folder"], Data(order["data"])
+    locks, folder = order["locks"], order["folder"]
     touched = time.monotonic()
     while server.poll() is None:
         if _unused(locks):
             _stop(server, bell)
-            if server.poll() == 0:
+            if server.poll() == 0 or not os.path.exists(order["data"]):
                 _tidy(folder)
             break
         if bell.stop_asked or _run_folder_is_gone(folder, locks["use"]):
             _stop(server, bell)
             break
-        if data.is_gone():
+        if _data_is_gone(order):
             _stop(server, bell, PATIENCE[1:])
             break
         if time.monotonic() - touched > TOUCH_EVERY:
@@ -216,6 +217,7 @@ def _watch(order: dict[str, Any]) -> int:
 
 
 def main(order: str) -> None:
+    """Return at once in the process that the starter waits for; go on as the watchdog in another."""
     # Forked once more, so that the starter has no child to wait for; the locks belong to the open files and stay.
     if os.fork():
         os._exit(0)

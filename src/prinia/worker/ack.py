@@ -69,6 +69,8 @@ class Flusher:
         self._busy_pause = Backoff(random, first=0.01, longest=0.25)
         self._pending: list[Unrecorded] = []
         self._in_flight: dict[int, Unrecorded] = {}
+        #: Ids of which an ack may have been recorded without our hearing of it.
+        self._unheard: set[int] = set()
         self._busy: list[Unrecorded] = []
         self._busy_due = 0.0
         self._bytes = 0
@@ -178,9 +180,11 @@ class Flusher:
                 await self._send(acks)
             except StorageError as error:
                 self._outage.began("record outcomes", error)
+                self._unheard.update(self._in_flight)
                 self._ledger.recheck = True
                 self._changed.set()
                 await self._clock.sleep(self._backoff.next())
+        self._unheard.clear()
         self._outage.ended("record outcomes")
         self._backoff.reset()
 
@@ -247,11 +251,15 @@ class Flusher:
                 self._busy.append(unrecorded)
                 continue
             settled.append(ack)
-            if unrecorded is not None and ack.id in receipt.lost:
+            if unrecorded is not None and ack.id in receipt.lost and not self._was_recorded(ack):
                 _, job, _ = unrecorded
                 self._in_flight[ack.id] = (ack, job, "lost")
                 log.warning("job %d (%s) is not ours any more; its outcome is dropped", ack.id, job.task)
         return settled
+
+    def _was_recorded(self, ack: Ack) -> bool:
+        """A job that went back to its queue may have been claimed anew since: then its ack is not recognised."""
+        return ack.id in self._unheard and ack.kind in (AckKind.RETRY, AckKind.SNOOZE)
 
     def _plan_busy(self, receipt: Receipt) -> None:
         if receipt.busy:

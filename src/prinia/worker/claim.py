@@ -39,7 +39,7 @@ WARN_AGAIN = 60.0
 
 
 class Claimer:
-    """Keeps the runner supplied until `stop`."""
+    """Keeps the runner supplied until `stop`, or until the event of that name is set."""
 
     def __init__(
         self,
@@ -54,6 +54,7 @@ class Claimer:
         concurrency: int,
         poll: float,
         changed: asyncio.Event,
+        stop: asyncio.Event,
         clock: Clock,
         random: Callable[[], float],
     ) -> None:
@@ -70,8 +71,9 @@ class Claimer:
         self._random = random
         self._pace = Pace(concurrency=concurrency)
         self._backoff = Backoff(random)
-        self._stop = asyncio.Event()
+        self._stop = stop
         self._found_at = clock.monotonic()
+        self._started, self._started_at = 0, self._found_at
         self._suspects_from = 0.0
         self._warned: dict[str, float] = {}
 
@@ -168,26 +170,30 @@ class Claimer:
         self._runner.finish(job, GivenBack())
 
     def _room(self) -> int:
-        runner = self._runner
-        self._pace.sample(started=runner.started, now=self._clock.monotonic())
+        runner, now = self._runner, self._clock.monotonic()
+        self._pace.sample(started=runner.started, now=now)
+        self._hand_back_stalled(now)
         if self._flusher.full or runner.short_of_threads:
             return 0
         return self._pace.room(running=len(runner.running), waiting=runner.waiting)
 
+    def _hand_back_stalled(self, now: float) -> None:
+        runner = self._runner
+        if not runner.waiting or runner.short_of_threads or runner.started != self._started:
+            self._started, self._started_at = runner.started, now
+        elif now - self._started_at >= STALLED:
+            self._pace.stalled()
+            runner.give_back_waiting()
+
     async def _wait_for_room(self) -> None:
         runner = self._runner
         runner.low = max(0, min(self._pace.lead // 2, runner.waiting - 1))
-        started = runner.started
         self._changed.clear()
         timer = asyncio.get_running_loop().call_later(STALLED, self._changed.set) if runner.waiting else None
         await self._changed.wait()
         runner.low = -1
         if timer is not None:
             timer.cancel()
-            timed_out = timer.when() <= asyncio.get_running_loop().time()
-            if timed_out and runner.started == started and not runner.short_of_threads:
-                self._pace.stalled()
-                runner.give_back_waiting()
 
     def _wants_alone(self, claim: Claim) -> bool:
         return claim.suspects and self._clock.monotonic() >= self._suspects_from
@@ -252,6 +258,8 @@ class Claimer:
         seconds = self._poll if armed else brief
         if claim.next_due is not None:
             seconds = min(seconds, claim.next_due + 0.001 if claim.next_due > 0 else brief)
+        if self._runner.waiting:
+            seconds = min(seconds, STALLED)
         if claim.suspects:
             seconds = min(seconds, max(LOOK, self._suspects_from - self._clock.monotonic()))
         bell = asyncio.ensure_future(self._consumer.bell.wait(seconds))

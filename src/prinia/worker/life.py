@@ -80,7 +80,7 @@ class Life:
         self._claimer = Claimer(
             consumer, self._runner, self._flusher, ledger, counts, outage,
             known=equipment.tasks, concurrency=settings.concurrency, poll=settings.poll,
-            changed=changed, clock=clock, random=random,
+            changed=changed, stop=equipment.stop, clock=clock, random=random,
         )  # fmt: skip
         self._heartbeat = Heartbeat(
             partial(equipment.storage.pulse, instance), instance.id, outage,
@@ -213,7 +213,13 @@ class Life:
             )  # fmt: skip
 
     async def _recover(self) -> None:
-        await self._consumer.recover(self._ledger.doubtful, [])
+        """Hand back what claims without an answer may have got; tried until it works, or the time is over."""
+        while True:
+            try:
+                await self._consumer.recover(self._ledger.doubtful, [])
+                return
+            except StorageError:
+                await self._equipment.clock.sleep(self._backoff.next())
 
     async def _say_goodbye(self) -> None:
         await self._bounded(self._consumer.close())

@@ -117,6 +117,8 @@ class Runner:
         #: Synchronous jobs that came to their turn while every thread was busy.
         self._parked: deque[ClaimedJob] = deque()
         self._stopping = False
+        # A thread may be freed by a handler that an earlier life of this worker has left behind.
+        threads.freed = self._next
         self.running: set[Run] = set()
         self.started = 0
         #: `changed` is set at the end of a run only when no more than this many jobs wait; -1 for never.

@@ -30,6 +30,8 @@ class Threads:
         self._made = 0
         self._lock = threading.Lock()
         self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        #: Called in the caller's event loop each time a thread has become free.
+        self.freed: Callable[[], None] = _nobody_waits
 
     @property
     def free(self) -> int:
@@ -46,7 +48,7 @@ class Threads:
             with self._lock:
                 self._busy -= 1
             try:
-                loop.call_soon_threadsafe(_deliver, future, result)
+                loop.call_soon_threadsafe(self._deliver, future, result)
             except RuntimeError:  # the loop was closed meanwhile: nobody waits any more
                 return
 
@@ -69,7 +71,11 @@ class Threads:
         while (work := self._calls.get()) is not None:
             work()
 
+    def _deliver(self, future: asyncio.Future[T], result: T) -> None:
+        if not future.done():
+            future.set_result(result)
+        self.freed()
 
-def _deliver(future: asyncio.Future[T], result: T) -> None:
-    if not future.done():
-        future.set_result(result)
+
+def _nobody_waits() -> None:
+    """Before the first caller wants to know."""

@@ -79,7 +79,8 @@ class PostgresBell:
             self._out_of_reach_since = None
             return True
         slept_on = await self._listener.sleepers_elsewhere(self._missing)
-        out_of_reach = self._missing - slept_on - self._loud
+        self._loud -= slept_on  # whoever got it has made it quiet
+        out_of_reach = self._missing - slept_on
         if out_of_reach and not await self._made_loud(out_of_reach):
             return False
         if slept_on - self._waiting:
@@ -100,17 +101,16 @@ class PostgresBell:
         got = numbers - missed
         self._taken |= got
         self._missing = self._missing - got | missed
-        if got & self._loud:
-            await self._listener.make_quiet(got & self._loud)
-            self._loud -= got
+        self._loud -= got
         return bool(got)
 
     async def _made_loud(self, numbers: set[int]) -> bool:
         now = time.monotonic()
         if self._out_of_reach_since is None:
             self._out_of_reach_since = now
-        if now - self._out_of_reach_since < LOUD_AFTER:
+        if now - self._out_of_reach_since < LOUD_AFTER and not numbers <= self._loud:
             return False
+        # Again each time: another worker may have got the bell meanwhile, and made it quiet.
         await self._listener.make_loud(numbers)
         self._loud |= numbers
         return True
@@ -147,6 +147,8 @@ class PostgresBell:
             try:
                 if await self._take(self._missing):
                     return True  # the holder is gone: look once more
+                if self._missing & self._loud:
+                    return True  # what was in flight when the bell became loud rings nobody
             except StorageError:
                 return True
         return True
@@ -166,6 +168,7 @@ class PostgresBell:
             return
         self._passed_on_at = now
         self._listener.wake_one_beside(self)
+        await self.disarm()  # whoever takes over needs the bell
         try:
             await self._listener.pass_on(self._numbers)
         except StorageError:
@@ -185,6 +188,8 @@ class PostgresBell:
         try:
             if number in self._missing and await self._take({number}):
                 self._rung.set()
+            elif number in self._missing and not await self._listener.sleepers_elsewhere({number}):
+                self._rung.set()  # no sleeper took over: pushes in flight keep the bell from all of them
         except StorageError:
             return
 

@@ -125,19 +125,22 @@ class PostgresConsumer:
         if len(jobs) == size or not thorough:
             return Claim(jobs)
         self._marks.scan_floors()
-        jobs += await self._claim(_step_down(limit - len(jobs)), token, turns)
+        jobs += await self._claim(_step_down(limit - len(jobs)), token, turns, probe=True)
         next_due, suspects = await self._look_around(turns)
         return Claim(jobs, next_due=next_due, suspects=suspects)
 
-    async def _claim(self, size: int, token: int, turns: list[str], *, full: bool = False) -> list[ClaimedJob]:
+    async def _claim(
+        self, size: int, token: int, turns: list[str], *, full: bool = False, probe: bool = False
+    ) -> list[ClaimedJob]:
         jobs: list[ClaimedJob] = []
         started = time.monotonic()
         if not self._opened:
             raise StorageError("this worker instance is not open: call open() before it claims")
         await self._new_session()
         lanes = self._marks.in_order(turns)
+        probe = probe or started >= self._probe_at
         for at in range(0, max(len(lanes), 1), MAX_LANES):
-            jobs = await self._claim_lanes(size, token, turns, lanes[at : at + MAX_LANES], probe=at == 0)
+            jobs = await self._claim_lanes(size, token, turns, lanes[at : at + MAX_LANES], probe=probe and at == 0)
             if jobs:
                 break
         if full:
@@ -153,8 +156,7 @@ class PostgresConsumer:
     async def _claim_lanes(
         self, size: int, token: int, turns: list[str], lanes: list[tuple[LaneKey, Any]], *, probe: bool
     ) -> list[ClaimedJob]:
-        now = time.monotonic()
-        gaps = self._marks.gaps() if probe and now >= self._probe_at else []
+        gaps = self._marks.gaps() if probe else []
         starts = [lane.start for _, lane in lanes]
         [row] = await self._claims.run(
             self._statements[size],

@@ -20,6 +20,7 @@ import asyncio
 import contextlib
 import logging
 import random
+import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
@@ -57,6 +58,8 @@ PROBE_EVERY = 30.0
 #: The number of a bell's waiting lock is the bell's plus this.
 WAITING = 64
 
+_BELL = re.compile(r"([0-9]{1,2})(\+?)")
+
 UNLOCK = b"select pg_advisory_unlock(%(space)s, n) from unnest(%(numbers)s::int[]) n"
 UNLOCK_SHARED = b"select pg_advisory_unlock_shared(%(space)s, n) from unnest(%(numbers)s::int[]) n"
 
@@ -71,9 +74,16 @@ class Listener:
     def __init__(self, dsn: Callable[[], str], sql: Sql) -> None:
         self._sql = sql
         self._line = AsyncLine(dsn, name="prinia listener", schema=sql.schema, settings=BASE_SETTINGS)
+        self._take = sql.statement(
+            "select n, pg_try_advisory_lock(%(space)s, n), exists (select from {schema}.loud_bells l where l.bell = n)"
+            " from unnest(%(numbers)s::int[]) n"
+        )
+        self._make_quiet = sql.statement("delete from {schema}.loud_bells where bell = any (%(numbers)s::int[])")
         self._users = 0
         self._task: asyncio.Task[None] | None = None
         self._lock = asyncio.Lock()
+        #: A session's locks are counted by the server too: what is counted here may not be taken twice at once.
+        self._counting = asyncio.Lock()
         self._held: dict[int, int] = {}
         self._waiting: dict[int, int] = {}
         self._sleepers: set[Sleeper] = set()
@@ -82,6 +92,8 @@ class Listener:
         self._proof: asyncio.Future[None] | None = None
         self._channel = ""
         self._space = 0
+        #: The one that listens. The line itself would connect anew when this one is lost, and not listen.
+        self._connection: psycopg.AsyncConnection[tuple[object, ...]] | None = None
         self.listening = False
 
     @property
@@ -104,6 +116,8 @@ class Listener:
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await task
+            self._lost()
+            self._ready.clear()
             await self._line.close()
 
     def join(self, sleeper: Sleeper) -> None:
@@ -156,8 +170,12 @@ class Listener:
             proven = self._proof = asyncio.get_running_loop().create_future()
             await self._line.run(f'listen "{self._channel}"'.encode())
             await self._line.run(b"select pg_notify(%(channel)s, 'proof')", {"channel": self._channel})
-            async for note in connection.notifies(timeout=PROOF_TIMEOUT, stop_after=1):
-                self._heard(note)
+            async with contextlib.aclosing(connection.notifies(timeout=PROOF_TIMEOUT)) as notes:
+                async for note in notes:
+                    self._heard(note)
+                    if proven.done():  # bells of others may be rung before
+                        break
+            self._connection = connection
         if not self._line.direct or not proven.done():
             logger.warning(
                 "notifications do not arrive on this connection (a transaction pooler?): workers poll."
@@ -174,63 +192,77 @@ class Listener:
 
     async def _dispatch(self) -> None:
         """Wait until the socket has something, read it, again."""
-        loop = asyncio.get_running_loop()
         while True:
             async with self._lock:
-                connection = await self._line.connect()
+                connection = self._quieted()
                 async for note in connection.notifies(timeout=0):
                     self._heard(note)
-                if connection.closed or not self.listening:
-                    raise StorageError("the connection was closed")
-                readable = asyncio.Event()
-                loop.add_reader(connection.fileno(), readable.set)
-            # psycopg takes the reader away when a statement runs in between: `_execute` looks for what came then.
-            self._readable = readable
+                self._readable = readable = asyncio.Event()
+                asyncio.get_running_loop().add_reader(connection.fileno(), readable.set)
             try:
                 async with asyncio.timeout(PROBE_EVERY):
                     await readable.wait()
             except TimeoutError:
                 await self._execute(b"select 1")
+            except asyncio.CancelledError:
+                with contextlib.suppress(StorageError):
+                    self._quieted()
+                raise
+
+    def _quieted(self) -> psycopg.AsyncConnection[tuple[object, ...]]:
+        """The connection without our reader. The driver has its own, and a socket closed with a reader left on it
+        would make the next one of its number deaf."""
+        if not self.listening or self._connection is None or self._connection.closed:
+            raise StorageError("the LISTEN connection is closed")
+        asyncio.get_running_loop().remove_reader(self._connection.fileno())
+        return self._connection
 
     async def _execute(self, sql: Statement, params: dict[str, object] | None = None) -> list[tuple[object, ...]]:
         async with self._lock:
-            if not self.listening:
-                raise StorageError("not listening")
             try:
+                self._quieted()
                 async with asyncio.timeout(10):
                     return await self._line.run(sql, params)
             except TimeoutError as error:
                 await self._line.close()
                 raise StorageError("the connection does not answer") from error
             finally:
-                self._readable.set()
+                self._readable.set()  # the dispatcher looks for what came meanwhile, and reads on
 
     def _heard(self, notify: psycopg.Notify) -> None:
         if notify.payload == "proof":
             if self._proof is not None and not self._proof.done():
                 self._proof.set_result(None)
             return
-        passed_on = notify.payload.endswith("+")
-        number = int(notify.payload.rstrip("+"))
+        bell = _BELL.fullmatch(notify.payload)
+        if bell is None:
+            return  # whoever may connect may notify any channel
         for sleeper in self._sleepers:
-            sleeper.heard(number, passed_on=passed_on)
+            sleeper.heard(int(bell[1]), passed_on=bool(bell[2]))
 
     # -- locks ----------------------------------------------------------------------------------------------------
 
-    async def take(self, numbers: Iterable[int]) -> set[int]:
-        """Try for these bells; returns those not got. Counted: a session may hold a lock for several sleepers."""
-        wanted = [number for number in numbers if number not in self._held]
-        missed: set[int] = set()
-        if wanted:
-            rows = await self._execute(
-                b"select n from unnest(%(numbers)s::int[]) n where not pg_try_advisory_lock(%(space)s, n)",
-                {"numbers": array(wanted), "space": self._space},
-            )
-            missed = {number for (number,) in rows if isinstance(number, int)}
-        for number in numbers:
-            if number not in missed:
-                self._held[number] = self._held.get(number, 0) + 1
-        return missed
+    async def take(self, numbers: Sequence[int]) -> set[int]:
+        """Try for these bells; returns those not got. Counted: a session may hold a lock for several sleepers.
+
+        Who gets a bell makes it quiet: nothing is in flight then that would keep it out of reach.
+        """
+        async with self._counting:
+            wanted = [number for number in numbers if number not in self._held]
+            missed: set[int] = set()
+            if wanted:
+                rows = await self._execute(self._take, {"numbers": array(wanted), "space": self._space})
+                missed = {number for number, got, _ in rows if isinstance(number, int) and not got}
+                loud = [number for number, got, loud in rows if isinstance(number, int) and got and loud]
+                for number in wanted:
+                    if number not in missed:
+                        self._held[number] = 0
+                if loud:
+                    await self._execute(self._make_quiet, {"numbers": array(loud)})
+            for number in numbers:
+                if number in self._held:
+                    self._held[number] += 1
+            return missed
 
     async def give(self, numbers: Iterable[int]) -> None:
         """Let go of bells taken."""
@@ -238,28 +270,30 @@ class Listener:
 
     async def take_waiting(self, numbers: Iterable[int]) -> None:
         """Hold the waiting locks of these bells shared: a full worker can tell that somebody sleeps."""
-        new = [number for number in numbers if number not in self._waiting]
-        if new:
-            await self._execute(
-                b"select pg_try_advisory_lock_shared(%(space)s, n + 64) from unnest(%(numbers)s::int[]) n",
-                {"numbers": array(new), "space": self._space},
-            )
-        for number in numbers:
-            self._waiting[number] = self._waiting.get(number, 0) + 1
+        async with self._counting:
+            new = [number for number in numbers if number not in self._waiting]
+            if new:
+                await self._execute(
+                    b"select pg_try_advisory_lock_shared(%(space)s, n + 64) from unnest(%(numbers)s::int[]) n",
+                    {"numbers": array(new), "space": self._space},
+                )
+            for number in numbers:
+                self._waiting[number] = self._waiting.get(number, 0) + 1
 
     async def give_waiting(self, numbers: Iterable[int]) -> None:
         """Let go of waiting locks."""
         await self._unlock(self._waiting, numbers, UNLOCK_SHARED, WAITING)
 
     async def _unlock(self, counts: dict[int, int], numbers: Iterable[int], statement: Statement, offset: int) -> None:
-        free = []
-        for number in numbers:
-            if counts.get(number, 0) > 1:
-                counts[number] -= 1
-            elif counts.pop(number, 0):
-                free.append(number + offset)
-        if free:
-            await self._execute(statement, {"numbers": array(free), "space": self._space})
+        async with self._counting:
+            free = []
+            for number in numbers:
+                if counts.get(number, 0) > 1:
+                    counts[number] -= 1
+                elif counts.pop(number, 0):
+                    free.append(number + offset)
+            if free:
+                await self._execute(statement, {"numbers": array(free), "space": self._space})
 
     async def numbers(self, queues: Sequence[str]) -> frozenset[int]:
         """The bells of these queues."""
@@ -281,18 +315,11 @@ class Listener:
         return {number for (number,) in rows if isinstance(number, int)}
 
     async def make_loud(self, numbers: Iterable[int]) -> None:
-        """Let every push notify these bells, until they are quiet again."""
+        """Let every push notify these bells, until somebody gets them."""
         await self._execute(
             self._sql.statement(
                 "insert into {schema}.loud_bells select unnest(%(numbers)s::int[]) on conflict (bell) do nothing"
             ),
-            {"numbers": array(sorted(numbers))},
-        )
-
-    async def make_quiet(self, numbers: Iterable[int]) -> None:
-        """Undo `make_loud`, by whoever holds the bells now."""
-        await self._execute(
-            self._sql.statement("delete from {schema}.loud_bells where bell = any (%(numbers)s::int[])"),
             {"numbers": array(sorted(numbers))},
         )
 

@@ -337,7 +337,7 @@ def _translated(error: psycopg.Error, connection: psycopg.Connection[Any]) -> St
 
 
 def _message(error: psycopg.Error) -> str:
-    return error.diag.message_primary or " ".join(str(error).split())
+    return (error.diag.message_primary or str(error)).splitlines()[0]
 
 
 def _sql(text: str, schema: str) -> Any:
