@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -77,11 +79,13 @@ class Cli:
 
 
 @pytest.fixture
-def cli(tmp_path: Path) -> Iterator[Cli]:
+def cli() -> Iterator[Cli]:
     """The command line in a new folder."""
-    # As root the embedded server runs as another user, who has to get through.
-    for folder in (tmp_path, *tmp_path.parents[:2]):
-        folder.chmod(folder.stat().st_mode | 0o011)
-    cli = Cli(tmp_path)
+    # Not tmp_path, which pytest closes to others: the embedded server of root runs as another user.
+    folder = Path(tempfile.mkdtemp(prefix="prinia-cli-"))
+    folder.chmod(0o711)
+    cli = Cli(folder)
+    cli.scratch.chmod(0o711)
     yield cli
     cli.end()
+    shutil.rmtree(folder)

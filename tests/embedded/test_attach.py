@@ -136,10 +136,11 @@ def test_a_server_that_cannot_start_says_why(place: Place) -> None:
 
 
 def test_a_removed_folder_gets_a_new_server(place: Place) -> None:
-    old = attach(place.filled())
+    # Asleep, its processes do not notice by themselves for long.
+    old = attach(place.filled(), options={"wal_writer_delay": "10s", "autovacuum": "off"})
     ask(old.dsn, "create table t (); select 1")
     shutil.rmtree(old.data)
-    with attach(old.data) as new:
+    with attach(old.data, timeout=8) as new:
         assert ask(new.dsn, "select count(*) from pg_tables where tablename = 't'") == 0
     old.detach()
 

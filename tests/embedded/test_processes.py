@@ -68,11 +68,31 @@ def test_the_server_outlives_the_process_that_started_it(place: Place) -> None:
     pid = place.postmaster(data)
     with attach(data) as server:
         starter.kill()
-        # Two rounds of the watchdog: seen by the files it would have removed, had it stopped the server.
-        seen = time.monotonic()
-        until(lambda: time.monotonic() - seen > 1.2)
+        let_the_watchdog_look()
         assert ask(server.dsn) == 1
         assert place.postmaster(data) == pid
+
+
+def let_the_watchdog_look() -> None:
+    """That nothing happens can only be seen by waiting: a bit more than two of its rounds."""
+    started = time.monotonic()
+    until(lambda: time.monotonic() - started > 1.2)
+
+
+def test_attach_while_the_server_stops_for_want_of_holders(place: Place) -> None:
+    data = place.filled()
+    for _ in range(2):
+        attach(data).detach()
+        log = next((place.path / "t").iterdir()) / "log"
+        until(lambda log=log: is_stopping(log), what="it stops")  # type: ignore[misc]
+        with attach(data) as new:
+            let_the_watchdog_look()
+            assert ask(new.dsn) == 1
+
+
+def is_stopping(log: Path) -> bool:
+    """Its watchdog has decided; or it is done already, and has removed the log."""
+    return not log.exists() or "fast shutdown" in log.read_text()
 
 
 def test_kill_9_of_the_postmaster_next_attach_starts_it_again(place: Place) -> None:

@@ -323,7 +323,7 @@ async def test_tokens_rise_and_are_never_used_twice(shop: Shop) -> None:
     for flush in shop.faults.flushes:
         seen += [ack.token for ack in flush]
     assert min(seen) >= 1
-    assert len(set(seen)) > 10
+    assert len(set(seen)) > 1
     by_id = sorted((ack.id, ack.token) for flush in shop.faults.flushes for ack in flush)
     assert all(one[1] <= two[1] for one, two in pairwise(by_id))
 

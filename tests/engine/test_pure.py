@@ -261,9 +261,10 @@ class TestFailure:
             assert part in text
 
     def test_bounds_groups_and_chains(self) -> None:
-        error: BaseException = ValueError("0")
+        error: Exception = ValueError("0")
         for number in range(2000):
-            error = ExceptionGroup(f"g{number}", [error, ValueError("y" * 5000)])  # type: ignore[list-item]
+            members: list[Exception] = [error, ValueError("y" * 5000)]
+            error = ExceptionGroup(f"g{number}", members)
         for number in range(500):
             cause, error = error, RuntimeError(f"chain {number}")
             error.__cause__ = cause
@@ -273,10 +274,9 @@ class TestFailure:
         def dive(depth: int) -> None:
             dive(depth + 1)
 
-        try:
+        with pytest.raises(RecursionError) as caught:
             dive(0)
-        except RecursionError as error:
-            failure = failed(error)
+        failure = failed(caught.value)
         assert failure.kind == "RecursionError"
         assert len((failure.traceback or "").encode()) <= MAX_ERROR_BYTES
 

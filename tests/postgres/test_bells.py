@@ -313,7 +313,7 @@ async def test_a_closed_worker_leaves_no_lock(lab: Lab) -> None:
     await worker.close()
     assert await lab.value(ADVISORY) == 1
     await other.close()
-    await until(lambda: lab.value(f"{ADVISORY} having count(*) = 0"), "no lock is left")
+    await until(lambda: lab.value(f"select ({ADVISORY}) = 0"), "no lock is left")
 
 
 # -- what rings --------------------------------------------------------------------------------------------------

@@ -103,13 +103,13 @@ class Claimer:
         claim = await self._claim(room)
         if claim.jobs:
             self._found_at = self._clock.monotonic()
-        if self._wants_alone(claim):
-            await self._run_alone()
-        elif not _plenty(claim, room):
+        if not _plenty(claim, room) and not self._wants_alone(claim):
             if self._clock.monotonic() - self._found_at < LINGER:
                 await self._clock.sleep(LOOK)
-            else:
-                await self._sleep()
+                return
+            claim = await self._sleep()
+        if self._wants_alone(claim):
+            await self._run_alone()
 
     async def recover(self) -> None:
         """After a lost connection: hand back what unheard answers held, and drop what others own by now."""
@@ -186,6 +186,7 @@ class Claimer:
             runner.give_back_waiting()
 
     async def _wait_for_room(self) -> None:
+        await self._pass_on()
         runner = self._runner
         runner.low = max(0, min(self._pace.lead // 2, runner.waiting - 1))
         self._changed.clear()
@@ -224,31 +225,34 @@ class Claimer:
 
         await first(wait(), self._stop.wait(), seconds=at_most)
 
-    async def _sleep(self) -> None:
-        """Dry for a while: sleep until a claim finds something, which is on its way then."""
+    async def _sleep(self) -> Claim:
+        """Dry for a while: sleep until a claim finds something, which is on its way then. Returns that claim."""
         unarmed = Backoff(self._random, first=0.01, longest=0.25)
+        claim = Claim(())
         try:
             while not self._stop.is_set():
                 armed = await self._arm()
-                claim, room = await self._look()
+                claim, room = await self._look(thorough=True)
                 if not room or claim.jobs or self._wants_alone(claim):
-                    return
+                    break
                 rung = await self._rest(claim, armed=armed, brief=unarmed.next())
                 if armed:
                     unarmed.reset()
-                claim, room = await self._look()
+                # What rang is above the marks: a quick look finds it. Else the next round looks thoroughly.
+                claim, room = await self._look(thorough=False)
                 if rung and claim.jobs and _plenty(claim, room):
                     await self._pass_on()
-                if not room or claim.jobs or self._wants_alone(claim):
-                    return
+                if not room or claim.jobs:
+                    break
         finally:
             await self._disarm()
+        return claim
 
-    async def _look(self) -> tuple[Claim, int]:
+    async def _look(self, *, thorough: bool) -> tuple[Claim, int]:
         room = self._room()
         if not room or self._stop.is_set():
             return Claim(()), 0
-        claim = await self._claim(room, thorough=True)
+        claim = await self._claim(room, thorough=thorough)
         if claim.jobs:
             self._found_at = self._clock.monotonic()
         return claim, room

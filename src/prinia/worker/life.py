@@ -142,8 +142,8 @@ class Life:
         claiming = asyncio.ensure_future(self._claimer.run())
         try:
             await first(self._equipment.stop.wait(), self._dead.wait(), claiming, flushing)
-            if claiming.done() or flushing.done():
-                self._equipment.stop_now.set()  # one of them broke: end in order, then raise what it raised
+            if not self._equipment.stop.is_set() and not self._dead.is_set():
+                self._equipment.stop_now.set()  # one of the tasks broke: end in order, then raise what it raised
             if not self._dead.is_set():
                 await self._wind_down(claiming, flushing)
         finally:

@@ -21,7 +21,6 @@ from collections import deque
 from collections.abc import Callable, Container, Iterable, Mapping
 from contextvars import Context as ContextVars
 from enum import Enum, auto
-from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -252,7 +251,7 @@ class Runner:
         if handler.is_async:
             run.future = self._loop.create_task(self._run(run), context=variables)
         else:
-            outcome = self._threads.call(partial(variables.run, _run_in_thread, run))
+            outcome = self._threads.call(lambda: variables.run(_run_in_thread, run))
             run.future = self._loop.create_task(self._run_threaded(run, outcome), context=variables.copy())
 
     async def _run(self, run: Run) -> None:

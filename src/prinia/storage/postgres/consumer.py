@@ -62,6 +62,7 @@ class PostgresConsumer:
         self._opened = False
         self._excluded: list[str] = []
         self._probe_at = 0.0
+        self._suspects = False
         self._with_history: set[int] = set()
         self._statements = {size: sql.query("claim", limit=str(size)) for size in CLAIM_SIZES}
         self._claim_alone = sql.query("claim_alone")
@@ -123,11 +124,10 @@ class PostgresConsumer:
         full = self._marks.scan_all_if_due(time.monotonic())
         jobs = await self._claim(size, token, turns, full=full)
         if len(jobs) == size or not thorough:
-            return Claim(jobs)
+            return Claim(jobs, suspects=self._suspects)
         self._marks.scan_floors()
         jobs += await self._claim(_step_down(limit - len(jobs)), token, turns, probe=True)
-        next_due, suspects = await self._look_around(turns)
-        return Claim(jobs, next_due=next_due, suspects=suspects)
+        return Claim(jobs, next_due=await self._look_around(), suspects=self._suspects)
 
     async def _claim(
         self, size: int, token: int, turns: list[str], *, full: bool = False, probe: bool = False
@@ -138,13 +138,17 @@ class PostgresConsumer:
             raise StorageError("this worker instance is not open: call open() before it claims")
         await self._new_session()
         lanes = self._marks.in_order(turns)
-        probe = probe or started >= self._probe_at
+        catching = self._marks.catching
+        probe = probe or not lanes or started >= self._probe_at
         for at in range(0, max(len(lanes), 1), MAX_LANES):
             jobs = await self._claim_lanes(size, token, turns, lanes[at : at + MAX_LANES], probe=probe and at == 0)
             if jobs:
                 break
+        now = time.monotonic()
         if full:
-            self._marks.scanned_all(time.monotonic(), time.monotonic() - started)
+            self._marks.scanned_all(now, now - started)
+        if catching:
+            self._marks.caught_up(now, now - started)
         return jobs
 
     async def _new_session(self) -> None:
@@ -166,8 +170,7 @@ class PostgresConsumer:
                 "turns": text_array(turns),
                 "queues": text_array([queue for (queue, _), _ in lanes]),
                 "priorities": array([priority for (_, priority), _ in lanes]),
-                "times": _times(starts),
-                "ids": array([start[1] if start else 0 for start in starts]),
+                **_positions(starts),
                 "gap_queues": text_array([queue for queue, _, _ in gaps]),
                 "gap_lows": array([low for _, low, _ in gaps]),
                 "gap_highs": array([high for _, _, high in gaps]),
@@ -178,15 +181,18 @@ class PostgresConsumer:
         if gaps:
             self._probe_at = time.monotonic() + row[15] / PROBE_SHARE
         self._marks.add(found)
-        known = {key for key, _ in lanes} | set(found)
-        visited = [key for key, _ in self._marks.in_order(turns) if key in known]
+        known, paused = {key for key, _ in lanes} | set(found), row[19] or ()
+        visited = [key for key, _ in self._marks.in_order(turns) if key in known and key[0] not in paused]
         taken: dict[LaneKey, Position] = {
             (queue, priority): (at, job_id)
             for queue, priority, at, job_id in zip(*(column or () for column in row[9:13]), strict=True)
         }
         ids = row[0] or ()
+        now = time.monotonic()
+        self._marks.note(xmax=row[18], now=now)
         self._marks.advance(visited, taken, short=len(ids) < size)
-        self._marks.observe(server_now=row[16], xid=row[17], xmin=row[18], now=time.monotonic())
+        self._marks.observe(server_now=row[16], xmin=row[17], now=now)
+        self._suspects = row[20]
         return self._jobs(token, row[:9])
 
     async def _claim_one_alone(self, token: int) -> list[ClaimedJob]:
@@ -214,14 +220,15 @@ class PostgresConsumer:
         self._with_history.update(job.id for job in jobs if job.attempt > 1 or job.crashes)
         return jobs
 
-    async def _look_around(self, turns: list[str]) -> tuple[float | None, bool]:
+    async def _look_around(self) -> float | None:
         keys = list(self._marks.lanes)
+        tips = [self._marks.lanes[key].tip for key in keys]
         [row] = await self._claims.run(
             self._look,
             {
-                "turns": text_array(turns),
                 "queues": text_array([queue for queue, _ in keys]),
                 "priorities": array([priority for _, priority in keys]),
+                **_positions(tips),
                 "excluded": text_array(self._excluded),
             },
         )
@@ -231,7 +238,8 @@ class PostgresConsumer:
                 for queue, priority, at, job_id in zip(*(column or () for column in row[:4]), strict=True)
             }
         )
-        return row[4], row[5]
+        next_due: float | None = row[4]
+        return next_due
 
     # -- ack ------------------------------------------------------------------------------------------------------
 
@@ -298,8 +306,11 @@ def _step_down(limit: int) -> int:
     return next(size for size in CLAIM_SIZES if size <= limit)
 
 
-def _times(positions: list[Position]) -> str:
-    return text_array([position[0].isoformat() if position else "-infinity" for position in positions])
+def _positions(positions: list[Position]) -> dict[str, str]:
+    return {
+        "times": text_array([position[0].isoformat() if position else "-infinity" for position in positions]),
+        "ids": array([position[1] if position else 0 for position in positions]),
+    }
 
 
 def _extras(text: str) -> ClaimedExtras:

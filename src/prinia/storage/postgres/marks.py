@@ -3,8 +3,10 @@ dead rows of finished jobs. A mark is a hint: a row below it is late, never lost
 
 A lane is a queue and a priority. Its *tip* is the furthest position handed out; claims start above it. Its *floor* is
 a position below which nothing can appear any more: a push whose transaction was open when the tip passed may commit
-below the tip. So a tip (less a second) is *noted* with the claim's own transaction id; once every transaction up to
-that id is over, one *catch-up* scan from the old floor picks up what came late, and only then the floor moves there.
+below the tip, and a claim passes rows that another one has locked, which may roll back. So at each claim the tips that
+the one before left (less a second) are *noted* with the end of the new snapshot: whatever could still do that has an
+earlier transaction id. Once all those are over, one *catch-up* scan from the old floor picks up what came late, and only
+then the floor moves there.
 """
 
 from __future__ import annotations
@@ -22,6 +24,8 @@ Position = tuple[datetime, int] | None
 
 #: A push reads the clock a moment before its row gets its transaction: that moment, generously.
 SLACK = timedelta(seconds=1)
+#: Catching up may take this part of the time: it reads again all rows of the last second, dead and running ones too.
+CATCH_UP_SHARE = 0.05
 #: A scan of whole lanes at least this often, in seconds, and in at most this part of the time.
 FULL_SCAN_EVERY = 30.0
 FULL_SCAN_SHARE = 0.01
@@ -66,8 +70,9 @@ class Marks:
     queues: Sequence[str]
     lanes: dict[LaneKey, Lane] = field(default_factory=dict)
     _turn: int = 0
-    _noted_xid: int | None = None
+    _noted_xmax: int | None = None
     _noted: dict[LaneKey, Position] = field(default_factory=dict)
+    _note_at: float = 0.0
     _full_scan_at: float | None = None
     _server_now: float = 0.0
 
@@ -75,8 +80,13 @@ class Marks:
         """Forget everything: the session was lost, or the order of jobs changed behind the marks."""
         self.lanes.clear()
         self._noted.clear()
-        self._noted_xid = None
+        self._noted_xmax = None
         self._full_scan_at = None
+
+    @property
+    def catching(self) -> bool:
+        """Whether the next claim moves floors, by a scan from the old ones."""
+        return any(lane.catching and lane.floor_after != lane.floor for lane in self.lanes.values())
 
     def turns(self) -> list[str]:
         """The queues, starting with another one at each call."""
@@ -121,21 +131,28 @@ class Marks:
         for key, position in positions.items():
             self.lanes[key].tip = _later(self.lanes[key].tip, position)
 
-    def observe(self, *, server_now: float, xid: int | None, xmin: int, now: float) -> None:
-        """Note and move floors by what a claim said of transactions and of the server's clock."""
+    def note(self, *, xmax: int, now: float) -> None:
+        """Before a claim moves the tips: note them with the end of its snapshot, if it is time."""
+        if self._noted_xmax is None and now >= self._note_at:
+            self._noted_xmax = xmax
+            self._noted = {key: (lane.tip[0] - SLACK, 0) for key, lane in self.lanes.items() if lane.tip is not None}
+
+    def observe(self, *, server_now: float, xmin: int, now: float) -> None:
+        """After a claim: plan catch-ups by what its snapshot said, and notice a clock that stepped back."""
         if server_now < self._server_now:
             self.drop()
         self._server_now = server_now
-        if self._noted_xid is not None and xmin > self._noted_xid:
+        if self._noted_xmax is not None and xmin >= self._noted_xmax:
             for key, position in self._noted.items():
                 self.lanes[key].catch_up(self.lanes[key].floor, position)
-            self._noted_xid = None
+            self._noted_xmax = None
             self._noted = {}
-        elif self._noted_xid is None and xid is not None:
-            self._noted_xid = xid
-            self._noted = {key: (lane.tip[0] - SLACK, 0) for key, lane in self.lanes.items() if lane.tip is not None}
         if self._full_scan_at is None:
             self._full_scan_at = now + FULL_SCAN_EVERY
+
+    def caught_up(self, now: float, took: float) -> None:
+        """A claim that caught up took so long: plan when to note again."""
+        self._note_at = now + took / CATCH_UP_SHARE
 
     def scan_floors(self) -> None:
         """Let the next claim look from every floor: a short claim alone does not mean that nothing is there."""

@@ -34,7 +34,7 @@ create table {schema}.jobs (
     tags text[],
     meta jsonb
 ) with (
-    fillfactor = 50,
+    fillfactor = 45,
     autovacuum_vacuum_threshold = 20000,
     autovacuum_vacuum_scale_factor = 0,
     autovacuum_vacuum_cost_delay = 0

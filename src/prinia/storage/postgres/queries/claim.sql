@@ -84,7 +84,13 @@ tips as (
      order by queue, priority, scheduled_at desc, id desc
 )
 select jobs.*, marks.*, probes.*, extract(epoch from statement_timestamp())::float8,
-       pg_current_xact_id_if_assigned()::text::bigint, pg_snapshot_xmin(pg_current_snapshot())::text::bigint
+       pg_snapshot_xmin(pg_current_snapshot())::text::bigint, pg_snapshot_xmax(pg_current_snapshot())::text::bigint,
+       (select array_agg(q.name) from {schema}.queues q
+         where q.paused_at is not null and q.name = any (%(turns)s::text[])),
+       exists (select from {schema}.jobs r
+                where r.crashes >= 2 and r.queue = any (%(turns)s::text[]) and r.scheduled_at <= statement_timestamp()
+                  and r.claimed_at is null and r.limit_key is null and r.task <> all (%(excluded)s::text[])
+                  and (select q.paused_at from {schema}.queues q where q.name = r.queue) is null)
   from (select array_agg(id), array_agg(task), array_agg(queue), array_agg(priority), array_agg(attempt),
                array_agg(max_attempts), array_agg(crashes), array_agg(args), array_agg(extras) from ordered) jobs,
        (select array_agg(queue), array_agg(priority), array_agg(scheduled_at), array_agg(id) from tips) marks,

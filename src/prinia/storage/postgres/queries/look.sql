@@ -1,8 +1,9 @@
--- What a worker that found nothing needs before it sleeps: per lane the last due position (its next claims may start
--- above it) and how long until the next job is due; and whether jobs wait that must be claimed alone.
+-- What a worker that found nothing needs before it sleeps: per lane the last due position above its tip, if there is one
+-- (its next claims may start there), and how long until the next job is due.
 with lanes as (
-    select lane.queue, lane.priority
-      from unnest(%(queues)s::text[], %(priorities)s::smallint[]) as lane (queue, priority)
+    select lane.*
+      from unnest(%(queues)s::text[], %(priorities)s::smallint[], %(times)s::timestamptz[], %(ids)s::bigint[])
+           as lane (queue, priority, at, id)
      where (select q.paused_at from {schema}.queues q where q.name = lane.queue) is null
 ),
 passed as (
@@ -12,6 +13,7 @@ passed as (
            select r.scheduled_at, r.id
              from {schema}.jobs r
             where r.queue = lanes.queue and r.priority = lanes.priority
+              and (r.scheduled_at, r.id) > (lanes.at, lanes.id)
               and r.scheduled_at <= statement_timestamp() and r.limit_key is null
             order by r.scheduled_at desc, r.id desc
             limit 1
@@ -30,10 +32,5 @@ due as (
             limit 1
       ) next
 )
-select marks.*,
-       extract(epoch from (select at from due) - statement_timestamp())::float8,
-       exists (select from {schema}.jobs r
-                where r.crashes >= 2 and r.queue = any (%(turns)s::text[]) and r.scheduled_at <= statement_timestamp()
-                  and r.claimed_at is null and r.limit_key is null and r.task <> all (%(excluded)s::text[])
-                  and (select q.paused_at from {schema}.queues q where q.name = r.queue) is null)
+select marks.*, extract(epoch from (select at from due) - statement_timestamp())::float8
   from (select array_agg(queue), array_agg(priority), array_agg(scheduled_at), array_agg(id) from passed) marks
