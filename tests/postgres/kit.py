@@ -104,6 +104,12 @@ async def until(condition: Callable[[], Any], what: str, *, patience: float = PA
         await asyncio.sleep(0.005)
 
 
+async def somebody_waits(lab: Lab) -> None:
+    """Until a statement in this database waits for a lock."""
+    waits = "select exists (select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock')"
+    await until(lambda: lab.value(waits), "a statement waits for a lock")
+
+
 async def within(seconds: float, awaitable: Awaitable[Any]) -> Any:
     """What it answers, or a failure when it takes too long."""
     async with asyncio.timeout(seconds):

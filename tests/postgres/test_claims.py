@@ -22,7 +22,7 @@ from prinia.storage.postgres.consumer import PostgresConsumer
 from prinia.storage.postgres.marks import Marks
 from prinia.testing.conformance.bench import StandIn, ack, call, job
 
-from .kit import Lab, Spy, inside, until, within
+from .kit import Lab, Spy, inside, somebody_waits, until, within
 
 
 async def drain(lab: Lab, worker: StandIn, size: int, *, rounds: int | None = None) -> list[int]:
@@ -154,7 +154,7 @@ async def test_a_rolled_back_claim_is_found(
         # The first row is locked, and with it the claim has its transaction id, before it waits at the second.
         consumer._statements[2] = plain.replace(b"r.claimed_at is null", b"r.claimed_at is null and prinia.meet(r.id - 1)")
         claim = asyncio.create_task(worker.claim(2, thorough=False))
-        await until(lambda: lab.value("select exists (select from pg_locks where locktype = 'advisory' and not granted)"), "it waits")
+        await somebody_waits(lab)
         await other.execute(lock)
         await gate.execute("select pg_advisory_unlock(1)")
         ids = [job.id for job in (await claim).jobs]
@@ -177,7 +177,7 @@ async def test_a_push_that_waited_for_a_key_is_found(lab: Lab, monkeypatch: pyte
     push = """select id from prinia.enqueue('[{"task": "t", "args": {}, "unique_key": "k"}]')"""
     await holder.execute(push)
     waiting = asyncio.create_task(lab.value(push))
-    await until(lambda: lab.value("select exists (select from pg_locks where not granted)"), "it waits")
+    await somebody_waits(lab)
     for _ in range(5):
         await lab.fill(10)
         await drain(lab, worker, 5, rounds=2)

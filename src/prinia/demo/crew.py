@@ -75,7 +75,7 @@ class Crew:
         with log.open("wb") as output:
             self._processes[log] = subprocess.Popen(
                 [
-                    sys.executable, "-m", "prinia.demo.tethered", "worker", "prinia.demo.tasks:app", "--name", name,
+                    sys.executable, "-m", "prinia.cli.tethered", "worker", "prinia.demo.tasks:app", "--name", name,
                     "--concurrency", str(self._concurrency), "--stop-timeout", str(STOP_TIMEOUT),
                 ],
                 env=self._environment, stdin=subprocess.PIPE, stdout=output, stderr=subprocess.STDOUT,

@@ -184,13 +184,15 @@ class SyncLine:
             )
         return self._connection
 
-    def run(self, sql: Statement, params: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
-        """Run one statement, in a transaction of its own."""
+    def run(
+        self, sql: Statement, params: Mapping[str, Any] | None = None, *, settings: Mapping[str, str] | None = None
+    ) -> list[tuple[Any, ...]]:
+        """Run one statement, in a transaction of its own, with these settings instead of the line's."""
         connection = self.connect()
         try:
             with translated(self._schema), connection.transaction():
                 with connection.pipeline():
-                    connection.execute(_assignments(self._settings, local=True))
+                    connection.execute(_assignments(settings or self._settings, local=True))
                     cursor = connection.execute(sql, params)
                 return cursor.fetchall() if cursor.description else []
         except StorageUnavailable:

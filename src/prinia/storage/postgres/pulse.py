@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from uuid import UUID
 
 from prinia.job import MAX_KEPT_ERRORS, Instance
-from prinia.storage.postgres.connection import BASE_SETTINGS, SyncLine, array
+from prinia.storage.postgres.connection import BASE_SETTINGS, HOT_SETTINGS, SyncLine, array
 from prinia.storage.postgres.sql import Sql, Statement
 from prinia.storage.protocol import Beat
 
@@ -55,7 +55,7 @@ class PostgresPulse:
 
     def sweep_expired(self) -> int:
         """`prinia.storage.protocol.Pulse.sweep_expired`."""
-        return self._count(self._sweep_expired, {"reason": "expired"})
+        return self._count(self._sweep_expired, {"reason": "expired"}, settings=HOT_SETTINGS)
 
     def prepare_archive(self) -> int:
         """`prinia.storage.protocol.Pulse.prepare_archive`."""
@@ -65,8 +65,10 @@ class PostgresPulse:
         """Disconnect."""
         self._line.close()
 
-    def _count(self, sql: Statement, params: Mapping[str, object]) -> int:
-        [(count, *_)] = self._line.run(sql, params)
+    def _count(
+        self, sql: Statement, params: Mapping[str, object], *, settings: Mapping[str, str] | None = None
+    ) -> int:
+        [(count, *_)] = self._line.run(sql, params, settings=settings)
         return int(count)
 
     def _changed(self, query: str, params: Mapping[str, object]) -> bool:

@@ -6,6 +6,7 @@ In them ``{schema}`` stands for the quoted name of Prinia's schema, ``{schema_li
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from importlib.resources import files
 
@@ -42,10 +43,11 @@ class Sql:
     """
 
     def __init__(self, schema: str) -> None:
-        if not schema or "\0" in schema or len(schema.encode()) > MAX_SCHEMA_BYTES or schema.startswith("pg_"):
+        size = len(schema.encode(errors="replace"))
+        if not 0 < size <= MAX_SCHEMA_BYTES or schema.startswith("pg_") or re.search(r"[\0{}]|\$\$", schema):
             raise ConfigurationError(
-                f"schema {schema!r} cannot be used: give a name of 1 to {MAX_SCHEMA_BYTES} bytes that does not start"
-                " with pg_"
+                f"schema {schema!r} cannot be used: give a name of 1 to {MAX_SCHEMA_BYTES} bytes that does not start with"
+                " pg_ and holds no braces, no $$ and no NUL"
             )
         self.schema = schema
         self.quoted = '"' + schema.replace('"', '""') + '"'

@@ -292,6 +292,9 @@ begin
             select new.id, true, pg_current_xact_id()::text::bigint from new, rung order by 1;
         return;
     end if;
+    -- Before the clock is read: workers wait for transactions that may still store a job below their marks, and this one
+    -- may read the clock and then wait long for the holder of a key.
+    perform pg_current_xact_id();
     specs := array(select r from {schema}.read_jobs(enqueue.jobs) r);
     insert into {schema}.jobs select r.* from unnest(specs) r where r.unique_hash is null;
     -- In the order of keys, so that two pushes that share keys wait for each other instead of locking each other out.

@@ -43,6 +43,21 @@ history as (
      where t.job_id = any (array(select m.id from mine m where m.state is not null))
     returning t.id, t.job_id, t.attempt, t.kind, t.message, t.traceback, t.at
 ),
+-- Per ended job its history and the error of this ack, the latest of them. Joined as a whole: looked up job by job it
+-- would grow with the square of a flush.
+told as (
+    select e.job_id, jsonb_agg(e.entry order by e.id) as errors
+      from (select e.*, row_number() over (partition by e.job_id order by e.id desc nulls first) as back
+              from (select h.job_id, h.id, {schema}.error_entry(h.attempt, h.kind, h.message, h.traceback, h.at) as entry
+                      from history h
+                    union all
+                    select m.id, null, {schema}.error_entry(m.error_attempt, m.error_kind, m.error_message,
+                                                            m.error_traceback, clock_timestamp())
+                      from mine m
+                     where m.error_kind is not null and m.state is not null) e) e
+     where e.back <= {kept_errors}
+     group by e.job_id
+),
 gone as (
     delete from {schema}.jobs j
      where j.ctid = any (array(select m.at from mine m where m.state is not null))
@@ -64,18 +79,10 @@ archived as (
            decode(m.result64, 'base64'), g.timeout, g.retry, g.unique_key,
            case when m.state = 'cancelled'
                 then coalesce(m.reason, 'cancelled by ' || g.cancel_requested_by) end,
-           (select jsonb_agg(e.entry order by e.id)
-              from (select h.id, {schema}.error_entry(h.attempt, h.kind, h.message, h.traceback, h.at) as entry
-                      from history h
-                     where h.job_id = g.id
-                    union all
-                    select null, {schema}.error_entry(m.error_attempt, m.error_kind, m.error_message,
-                                                      m.error_traceback, clock_timestamp())
-                     where m.error_kind is not null
-                     order by 1 desc nulls first limit {kept_errors}) e),
-           g.tags, g.meta
+           t.errors, g.tags, g.meta
       from gone g
       join mine m on m.id = g.id
+      left join told t on t.job_id = g.id
       left join {schema}.queues q on q.name = g.queue
     returning id
 ),

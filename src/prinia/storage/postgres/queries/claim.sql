@@ -87,9 +87,10 @@ select jobs.*, marks.*, probes.*, extract(epoch from statement_timestamp())::flo
        pg_snapshot_xmin(pg_current_snapshot())::text::bigint, pg_snapshot_xmax(pg_current_snapshot())::text::bigint,
        (select array_agg(q.name) from {schema}.queues q
          where q.paused_at is not null and q.name = any (%(turns)s::text[])),
+       -- "limit_key is null" would let the planner take jobs_ready, and read every ready row.
        exists (select from {schema}.jobs r
                 where r.crashes >= 2 and r.queue = any (%(turns)s::text[]) and r.scheduled_at <= statement_timestamp()
-                  and r.claimed_at is null and r.limit_key is null and r.task <> all (%(excluded)s::text[])
+                  and r.claimed_at is null and num_nonnulls(r.limit_key) = 0 and r.task <> all (%(excluded)s::text[])
                   and (select q.paused_at from {schema}.queues q where q.name = r.queue) is null)
   from (select array_agg(id), array_agg(task), array_agg(queue), array_agg(priority), array_agg(attempt),
                array_agg(max_attempts), array_agg(crashes), array_agg(args), array_agg(extras) from ordered) jobs,

@@ -10,7 +10,8 @@ with claimed as (
               and r.queue = any (%(queues)s::text[])
               and r.scheduled_at <= statement_timestamp()
               and r.claimed_at is null
-              and r.limit_key is null
+              -- "is null" would let the planner take jobs_ready, and read every ready row.
+              and num_nonnulls(r.limit_key) = 0
               and r.task <> all (%(excluded)s::text[])
               and (select q.paused_at from {schema}.queues q where q.name = r.queue) is null
               and (select w.died_at is null from {schema}.workers w where w.id = %(owner)s::uuid)

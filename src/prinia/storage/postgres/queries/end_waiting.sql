@@ -5,6 +5,12 @@ history as (
        and exists (select from {schema}.jobs j where j.id = t.job_id and j.claimed_at is null)
     returning t.id, t.job_id, t.attempt, t.kind, t.message, t.traceback, t.at
 ),
+told as (
+    select h.job_id, jsonb_agg({schema}.error_entry(h.attempt, h.kind, h.message, h.traceback, h.at) order by h.id)
+           as errors
+      from history h
+     group by h.job_id
+),
 gone as (
     delete from {schema}.jobs j
      where j.ctid = any (array(select m.at from mine m)) and j.claimed_at is null
@@ -16,11 +22,9 @@ archived as (
         rerun_after_crash, state, queue, task, codec, args, timeout, retry, unique_key, reason, errors, tags, meta)
     select g.id, statement_timestamp() + coalesce(q.keep_cancelled, interval '7 days'), g.scheduled_at, g.created_at,
            g.attempt, g.max_attempts, g.priority, g.crashes, g.max_crashes, g.rerun_after_crash, 'cancelled', g.queue,
-           g.task, g.codec, g.args, g.timeout, g.retry, g.unique_key, %(reason)s,
-           (select jsonb_agg({schema}.error_entry(h.attempt, h.kind, h.message, h.traceback, h.at) order by h.id)
-              from history h where h.job_id = g.id),
-           g.tags, g.meta
+           g.task, g.codec, g.args, g.timeout, g.retry, g.unique_key, %(reason)s, t.errors, g.tags, g.meta
       from gone g
+      left join told t on t.job_id = g.id
       left join {schema}.queues q on q.name = g.queue
     returning id
 )

@@ -43,6 +43,24 @@ gone as (
      where j.ctid = any (array(select m.at from mine m where m.state is not null))
     returning j.*
 ),
+told as (
+    select e.job_id, jsonb_agg(e.entry order by e.id) as errors
+      from (select e.*, row_number() over (partition by e.job_id order by e.id desc nulls first) as back
+              from (select h.job_id, h.id, {schema}.error_entry(h.attempt, h.kind, h.message, h.traceback, h.at) as entry
+                      from history h
+                    union all
+                    select g.id, null, {schema}.error_entry(
+                               g.attempt, 'WorkerLost',
+                               format('worker lost: this job was with a worker that was lost for the %%s. time'
+                                      ' (max_crashes %%s%%s)', g.crashes + 1, g.max_crashes,
+                                      case when g.rerun_after_crash then '' else ', must not run again' end),
+                               null, clock_timestamp())
+                      from gone g
+                      join mine m on m.id = g.id
+                     where m.state = 'failed') e) e
+     where e.back <= {kept_errors}
+     group by e.job_id
+),
 archived as (
     insert into {schema}.archive (
         id, drop_at, scheduled_at, created_at, started_at, attempt, max_attempts, priority, crashes, max_crashes,
@@ -54,22 +72,10 @@ archived as (
            g.crashes + m.crashed::int,
            g.max_crashes, g.rerun_after_crash, m.state, g.queue, g.task, g.codec, g.args, g.timeout, g.retry,
            g.unique_key, case when m.state = 'cancelled' then 'cancelled by ' || g.cancel_requested_by end,
-           (select jsonb_agg(e.entry order by e.id)
-              from (select h.id, {schema}.error_entry(h.attempt, h.kind, h.message, h.traceback, h.at) as entry
-                      from history h
-                     where h.job_id = g.id
-                    union all
-                    select null, {schema}.error_entry(
-                               g.attempt, 'WorkerLost',
-                               format('worker lost: this job was with a worker that was lost for the %%s. time'
-                                      ' (max_crashes %%s%%s)', g.crashes + 1, g.max_crashes,
-                                      case when g.rerun_after_crash then '' else ', must not run again' end),
-                               null, clock_timestamp())
-                     where m.state = 'failed'
-                     order by 1 desc nulls first limit {kept_errors}) e),
-           g.tags, g.meta
+           t.errors, g.tags, g.meta
       from gone g
       join mine m on m.id = g.id
+      left join told t on t.job_id = g.id
       left join {schema}.queues q on q.name = g.queue
     returning id
 ),

@@ -3,8 +3,9 @@
 select a.id,
        case when j.mine and j.claimed then 'busy'
             when j.mine then 'recorded'
-            when exists (select from {schema}.archive f
-                          where f.id = a.id and f.owner = %(owner)s::uuid and f.token = a.token) then 'recorded'
+            -- No "exists": that could be planned as one scan of the whole archive.
+            when (select true from {schema}.archive f
+                   where f.id = a.id and f.owner = %(owner)s::uuid and f.token = a.token limit 1) then 'recorded'
             else 'lost' end
   from unnest(%(ids)s::bigint[], %(tokens)s::bigint[]) as a (id, token)
   left join lateral (
