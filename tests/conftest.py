@@ -134,8 +134,8 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
     if not os.environ.get("CI") or reporter is None or hasattr(session.config, "workerinput"):
         return
-    skipped = [report.nodeid for report in reporter.stats.get("skipped", [])]
-    unlisted = [nodeid for nodeid in skipped if not any(part in nodeid for part in ALLOWED)]
+    skipped = [(report.nodeid, str(report.longrepr)) for report in reporter.stats.get("skipped", [])]
+    unlisted = [id for id, reason in skipped if not any(part in id or part in reason for part in ALLOWED)]
     if unlisted:
         reporter.write_line(f"skipped without a reason in tests/skips.py: {', '.join(unlisted)}", red=True)
         session.exitstatus = pytest.ExitCode.TESTS_FAILED

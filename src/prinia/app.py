@@ -36,7 +36,8 @@ class Prinia:
 
     ``dsn`` is a libpq URL, or ``embedded:./data`` for a server of its own; without it the environment's
     PRINIA_DATABASE_URL, else its DATABASE_URL. It is looked up at first use: making an app and decorating tasks needs
-    no database. ``schema`` holds Prinia's tables. ``storage`` replaces the database, for example by a
+    no database. ``schema`` holds Prinia's tables. ``listen_dsn`` leads to the server itself where ``dsn`` leads to a
+    transaction pooler: workers are woken over it. ``storage`` replaces the database, for example by a
     `prinia.storage.memory.MemoryStorage` in tests. ``strict`` turns the warning about a connection that would commit a
     job at once into an error. ``max_args_bytes`` limits the encoded arguments of one job.
 
@@ -56,6 +57,7 @@ class Prinia:
         dsn: str | None = None,
         *,
         schema: str = _SCHEMA,
+        listen_dsn: str | None = None,
         storage: Storage | None = None,
         strict: bool = False,
         max_args_bytes: int = MAX_ARGS_BYTES,
@@ -64,6 +66,7 @@ class Prinia:
         _check_size("max_args_bytes", max_args_bytes)
         self.schema = schema
         self._given_dsn = dsn
+        self._listen_dsn = None if listen_dsn is None else _as_libpq("listen_dsn", listen_dsn)
         self._storage = storage
         self._max_args_bytes = max_args_bytes
         self._making = threading.Lock()
@@ -96,7 +99,9 @@ class Prinia:
                 if self._storage is None:
                     from prinia.storage.postgres import PostgresStorage
 
-                    self._storage = PostgresStorage(lambda: self.dsn, schema=self.schema)
+                    self._storage = PostgresStorage(
+                        lambda: self.dsn, schema=self.schema, listen_dsn=self._listen_dsn
+                    )
         return self._storage
 
     @overload
@@ -173,6 +178,7 @@ class Prinia:
         *,
         queues: Sequence[str] | None = None,
         concurrency: int = 100,
+        threads: int = 10,
         name: str | None = None,
         stop_timeout: float = 30.0,
         poll: float = 30.0,
@@ -181,9 +187,10 @@ class Prinia:
     ) -> Worker:
         """A worker of this app's tasks: ``async with app.worker(): ...`` or ``await app.worker().run()``.
 
-        ``queues`` are those it serves, by default those of its tasks; ``concurrency`` how many jobs run at once;
-        ``name`` a label; ``stop_timeout`` how long a stop lets jobs finish. ``poll``, ``heartbeat`` and ``dead_after``
-        are for tuning. Times are seconds. Raises `ConfigurationError`.
+        ``queues`` are those it serves, by default those of its tasks; ``concurrency`` how many jobs run at once,
+        ``threads`` how many of those may be plain functions; ``name`` a label; ``stop_timeout`` how long a stop lets
+        jobs finish. ``poll``, ``heartbeat`` and ``dead_after`` are for tuning. Times are seconds. Raises
+        `ConfigurationError`.
         """
         from prinia.worker import Worker
 
@@ -193,6 +200,7 @@ class Prinia:
             name=name,
             queues=queues,
             concurrency=concurrency,
+            threads=threads,
             stop_timeout=stop_timeout,
             poll=poll,
             heartbeat=heartbeat,
@@ -265,6 +273,11 @@ def _find_dsn(given: str | None) -> str:
             "no database is set: set PRINIA_DATABASE_URL (or DATABASE_URL) to postgresql://user@host/name, "
             "or give it: Prinia('postgresql://...'). To try out without a server: embedded:./data"
         )
+    return _as_libpq(where, dsn)
+
+
+def _as_libpq(where: str, dsn: str) -> str:
+    """The DSN in a form that libpq knows; ``where`` it comes from is for the `ConfigurationError` it may raise."""
     scheme, separator, rest = dsn.partition("://")
     if re.fullmatch(r"postgres(ql)?\+\w+", scheme):
         return f"postgresql://{rest}"  # SQLAlchemy's form, which names a driver

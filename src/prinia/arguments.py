@@ -155,5 +155,5 @@ def _make_struct(task: str, signature: Signature) -> Any:
         return msgspec.defstruct(
             "Arguments", fields(signature.named), bases=(base,), kw_only=True, forbid_unknown_fields=True
         )
-    except Exception as error:
+    except Exception as error:  # msgspec refuses names and types with errors of many kinds
         raise TaskDefinitionError(f"{task}: its parameters cannot be stored: {error}") from error

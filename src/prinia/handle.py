@@ -55,11 +55,11 @@ class Job(Generic[Ro]):
         fit the task's return type, `ColourError` in a running event loop.
         """
         refuse_in_loop("result()", "job.aresult()")
-        return self._read(completed(self._waiter.wait(self.id, timeout)))
+        return self._read(require_completed(self._waiter.wait(self.id, timeout)))
 
     async def aresult(self, *, timeout: float | None = None) -> Ro:
         """`result`, awaited."""
-        return self._read(completed(await self._waiter.await_(self.id, timeout)))
+        return self._read(require_completed(await self._waiter.await_(self.id, timeout)))
 
     def info(self) -> JobRecord:
         """The job as it is now: its state, times, errors. Raises `JobNotFound`, or `ColourError` in a running loop."""
@@ -232,7 +232,7 @@ def _only(id: int, records: Sequence[JobRecord]) -> JobRecord:
     return records[0]
 
 
-def completed(record: JobRecord) -> JobRecord:
+def require_completed(record: JobRecord) -> JobRecord:
     """The record of a job that ended, if it ended well. Raises `JobFailed` or `JobCancelled`, with the reason."""
     name = f"job {record.id} ({record.task})"
     if record.state is JobState.CANCELLED:

@@ -88,7 +88,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
 class Pushed:
     """The answer for one pushed job: its id, or with ``created`` false the id of the live holder of its unique key.
 
-    ``xid`` is the transaction that pushed it, so that waiting for it inside that transaction can be refused.
+    ``xid`` is the transaction that pushed it, None where the storage has none.
     """
 
     id: int

@@ -88,8 +88,3 @@ def encode_policy(policy: RetryPolicy) -> bytes:
     except msgspec.ValidationError as error:
         raise InvalidOptions(f"retry policy {policy!r}: {error}") from error
     return data
-
-
-def decode_policy(data: bytes | str) -> RetryPolicy:
-    """The policy from its stored JSON. Raises `msgspec.MsgspecError` when it is none."""
-    return _decoder.decode(data)

@@ -121,11 +121,11 @@ def _read_hints(function: Callable[..., Any], shown: str, local_names: Mapping[s
         return typing.get_type_hints(function, include_extras=True)
     except NameError:
         pass  # perhaps a name of the function around it
-    except Exception as error:
+    except Exception as error:  # annotations are evaluated, and may raise anything
         raise _unresolvable(shown, error) from error
     try:
         return typing.get_type_hints(function, localns=dict(local_names or {}), include_extras=True)
-    except Exception as error:
+    except Exception as error:  # annotations are evaluated, and may raise anything
         raise _unresolvable(shown, error) from error
 
 

@@ -7,8 +7,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -27,15 +26,6 @@ async def greet(name: str) -> str:
 async def linger() -> None:
     await asyncio.sleep(600)
 """
-
-
-def until(condition: Callable[[], object], *, seconds: float = 30, what: str = "it") -> None:
-    """Return as soon as the condition holds; fail after a deadline."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            pytest.fail(f"{what} did not happen within {seconds} s")
-        time.sleep(0.02)
 
 
 class Cli:

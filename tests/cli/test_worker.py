@@ -10,7 +10,9 @@ import pytest
 
 from prinia import Prinia
 
-from .conftest import Cli, until
+from tests.waiting import until
+
+from .conftest import Cli
 
 
 def workers(dsn: str) -> list[tuple[str, list[str], int]]:
@@ -41,7 +43,7 @@ def enqueue(dsn: str, task: str, queue: str) -> int:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_it_says_what_it_serves_works_and_stops(cli: Cli, migrated: str, number: int) -> None:
     job = enqueue(migrated, "greet", "greetings")
-    process = cli.start("worker", "shop.jobs:app", "--name", "käse", "-c", "7", PRINIA_DATABASE_URL=migrated)
+    process = cli.start("worker", "shop.jobs:app", "--name", "käse", "-c", "7", "--threads", "3", PRINIA_DATABASE_URL=migrated)
     until(lambda: state(migrated, job)[0] == "completed", what="the job's end")
     assert workers(migrated) == [("käse", ["greetings", "long"], 7)]
     process.send_signal(number)
@@ -111,7 +113,7 @@ def broken(cli: Cli) -> None:
         ("./shop/jobs.py:app", "is a file; write the module: shop.jobs:app"),
         (":app", "names no module"),
         ("shop.jobs:nope", "module shop.jobs has no 'nope'. It has shop.jobs:app"),
-        ("shop.jobs:greet", "shop.jobs:greet is a AsyncTask, not a Prinia app. It has shop.jobs:app"),
+        ("shop.jobs:greet", "shop.jobs:greet is of type AsyncTask, not a Prinia app. It has shop.jobs:app"),
         ("broken:app", "importing broken failed: KeyError: 'x' ("),
         ("unimportable", "importing unimportable failed: ModuleNotFoundError: No module named 'nosuchthing'"),
         ("syntax", "importing syntax failed: SyntaxError: invalid syntax (syntax.py, line 1)"),

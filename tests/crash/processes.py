@@ -1,12 +1,10 @@
-"""Real worker processes, and patience."""
+"""Real worker processes, and a look at the database that they leave behind."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
@@ -51,15 +49,6 @@ class WorkerProcess:
     def __exit__(self, *_: object) -> None:
         if self._process is not None and not self.ended:
             self.kill()
-
-
-def until(condition: Callable[[], Any], *, seconds: float, what: str) -> Any:
-    """Ask until the answer is true; fail with ``what`` after so many seconds."""
-    deadline = time.monotonic() + seconds
-    while not (answer := condition()):
-        assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
-        time.sleep(0.02)
-    return answer
 
 
 class Ledger:

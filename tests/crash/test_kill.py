@@ -7,7 +7,8 @@ import pytest
 
 from prinia.job import JobSpec
 from prinia.storage.postgres import PostgresStorage
-from tests.crash.processes import Ledger, WorkerProcess, until
+from tests.crash.processes import Ledger, WorkerProcess
+from tests.waiting import until
 
 QUICK, HOLD, RUNNING = 600, 100, 20
 #: Seconds within which the work of a killed worker runs again (promise 3).

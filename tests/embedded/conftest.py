@@ -9,8 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +18,7 @@ import pytest
 
 import prinia.embedded
 from prinia.embedded.pidfile import read_pidfile
+from tests.waiting import until
 
 if sys.platform == "win32":
     collect_ignore_glob = ["*"]
@@ -29,15 +29,6 @@ from prinia.embedded import attach
 print(attach(sys.argv[1]).dsn, flush=True)
 sys.stdin.read()
 """
-
-
-def until(condition: Callable[[], object], *, seconds: float = 15, what: str = "condition") -> None:
-    """Return as soon as the condition holds; fail after a deadline."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            pytest.fail(f"{what}: not within {seconds} s")
-        time.sleep(0.01)
 
 
 def processes_naming(text: str) -> dict[int, str]:

@@ -10,10 +10,9 @@ import pytest
 
 from prinia.embedded import attach
 from prinia.errors import EmbeddedPostgresError
+from tests.users import as_root
 
 from .conftest import Place, ask
-
-as_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 
 
 def test_a_folder_of_another_major(place: Place) -> None:

@@ -19,10 +19,10 @@ from prinia.embedded import attach, find_binaries, relocate
 from prinia.embedded.account import server_account
 from prinia.embedded.runfolder import RunFolder, locate
 from prinia.errors import EmbeddedPostgresError
+from tests.users import as_root, python_for_everybody
 
 from .conftest import Place, ask
 
-as_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 STRANGER = 65533
 
 
@@ -158,7 +158,7 @@ def closed_install(place: Place) -> Path:
 
 @as_root
 def test_a_user_without_rights_to_the_folder(place: Place) -> None:
-    python = system_python()
+    python = python_for_everybody()
     done = run_as("games", [python, "-c", "from prinia.embedded import attach; attach('/var/data')"], place)
     assert "EmbeddedPostgresError: cannot run an embedded server on /var/data" in done.stderr
 
@@ -167,18 +167,10 @@ def test_a_user_without_rights_to_the_folder(place: Place) -> None:
 def test_the_suite_as_a_normal_user(place: Place) -> None:
     here = Path(__file__).parent
     which = "four_processes or last_holder or watchdog_ends or stranger"
-    command = [system_python(), "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "ignore", here, "-k", which]
+    command = [python_for_everybody(), "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "ignore", here, "-k", which]
     done = run_as("games", [*map(str, command)], place)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "4 passed" in done.stdout
-
-
-def system_python() -> str:
-    """An interpreter that every user can run; the one that runs this can be in root's home."""
-    for python in (sys.executable, f"/usr/bin/python3.{sys.version_info.minor}"):
-        if os.access(python, os.X_OK) and server_account().may_run(Path(python).resolve()):
-            return python
-    pytest.skip("no Python of this version outside root's home")
 
 
 def run_as(user: str, command: list[str], place: Place) -> subprocess.CompletedProcess[str]:

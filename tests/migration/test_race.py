@@ -6,12 +6,11 @@ import json
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 
 import psycopg
 
 from prinia.storage.postgres.migrate import migrate, migrations
+from tests.waiting import until
 
 from .catalog import inside, migrated, outside
 
@@ -42,14 +41,6 @@ def waiting(connection: psycopg.Connection[tuple[str, str]]) -> dict[str, str]:
     )
 
 
-def until(condition: Callable[[], bool], seconds: float = 60) -> None:
-    """Poll a condition; it must come true in time."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.02)
-
-
 def test_all_end_well_though_three_are_killed(database: str) -> None:
     before = outside(database)
     with (
@@ -59,7 +50,7 @@ def test_all_end_well_though_three_are_killed(database: str) -> None:
         # Whoever comes first is stuck in the middle of the first migration, the others behind it.
         blocker.execute("create schema prinia")
         processes = {f"migrator {number}": start(database, f"migrator {number}") for number in range(PROCESSES)}
-        until(lambda: len(waiting(watcher)) >= PROCESSES - 2)
+        until(lambda: len(waiting(watcher)) >= PROCESSES - 2, seconds=60, what="all migrators wait")
         in_the_middle = next(name for name, event in waiting(watcher).items() if event == "transactionid")
         victims = {in_the_middle, *[name for name in processes if name != in_the_middle][:2]}
         for name in victims:
@@ -80,5 +71,8 @@ def test_all_end_well_though_three_are_killed(database: str) -> None:
     migrate(database, schema="reference")
     assert inside(database, "prinia") == inside(database, "reference")
     with psycopg.connect(database, autocommit=True) as watcher:
-        held = watcher.execute("select count(*) from pg_locks where locktype = 'advisory'").fetchall()
+        held = watcher.execute(
+            "select count(*) from pg_locks where locktype = 'advisory'"
+            " and database = (select oid from pg_database where datname = current_database())"
+        ).fetchall()
     assert held == [(0,)]

@@ -106,7 +106,9 @@ async def until(condition: Callable[[], Any], what: str, *, patience: float = PA
 
 async def somebody_waits(lab: Lab) -> None:
     """Until a statement in this database waits for a lock."""
-    waits = "select exists (select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock')"
+    waits = (
+        "select exists (select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock')"
+    )
     await until(lambda: lab.value(waits), "a statement waits for a lock")
 
 

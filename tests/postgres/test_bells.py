@@ -1,7 +1,7 @@
 """Bells: a push notifies only when somebody sleeps, and an armed bell misses nothing in any order of commits.
 
-Seen to fail with: `ring` always notifying, or never looking for the lock; the lock given up before the push's commit; the bell not tried
-for again by a sleeper beside its holder; `pass_on` notifying without looking at the waiting lock, and a passed-on ring
+Seen to fail with: `ring` always notifying, or never looking for the lock; the lock given up before the push's commit;
+the bell not tried for again by a sleeper beside its holder; `pass_on` notifying without looking at the waiting lock, and a passed-on ring
 that gives up when pushes in flight hold the bell; a loud bell that stays loud when another worker gets it, that is
 taken to be loud still when another made it quiet, or trusted for pushes that were in flight when it became loud; locks
 counted by two sleepers at once.
@@ -10,10 +10,9 @@ counted by two sleepers at once.
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
-import psycopg
 import pytest
 
 from prinia.outcome import AckKind
@@ -120,7 +119,8 @@ async def test_other_queues_do_not_notify(lab: Lab, ear: Ear) -> None:
     worker = await lab.worker("default")
     await armed(lab, worker)
     other = await lab.value(
-        "select 'q' || n from generate_series(1, 100) n where prinia.bell_of('q' || n) <> prinia.bell_of('default') limit 1"
+        "select 'q' || n from generate_series(1, 100) n"
+        " where prinia.bell_of('q' || n) <> prinia.bell_of('default') limit 1"
     )
     await lab.push_one(queue=other)
     assert await ear.heard() == []

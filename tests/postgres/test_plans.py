@@ -120,7 +120,10 @@ class Course:
         await worker.claim(1)
         self._took("look", "passed as")
         await call(lab.storage.cancel, [job.id for job in retried], by="test")
-        await lab.rows("update prinia.jobs set expires_at = now() where id in (select id from prinia.jobs where claimed_at is null limit 100)")
+        await lab.rows(
+            "update prinia.jobs set expires_at = now()"
+            " where id in (select id from prinia.jobs where claimed_at is null limit 100)"
+        )
         assert await call(worker.pulse.sweep_expired) == 100
         self._took("sweep_expired", "expires_at <= statement_timestamp() and e.claimed_at is null")
 
@@ -156,7 +159,11 @@ def faults(plans: dict[str, Plan]) -> list[str]:
     """What is wrong with these plans, in words."""
     found = []
     for name, plan in plans.items():
-        indexes = {node["Index Name"] for node, _ in plan.nodes() if node.get("Relation Name") == "jobs" and "Index Name" in node}
+        indexes = {
+            node["Index Name"]
+            for node, _ in plan.nodes()
+            if node.get("Relation Name") == "jobs" and "Index Name" in node
+        }
         scans = [node for node, _ in plan.nodes() if node["Node Type"] in ("Seq Scan", "Bitmap Heap Scan")]
         found += [f"{name}: {node['Node Type']} on {node.get('Relation Name')}" for node in scans]
         if indexes != INDEXES[name]:
@@ -213,7 +220,9 @@ async def test_a_sort_above_the_lock_is_noticed(lab: Lab) -> None:
     spy = Spy()
     await spy.watch_worker(worker)
     consumer = inside(worker)
-    consumer._statements[100] = consumer._statements[100].replace(b"             ) hit\n", b"             ) hit order by random()\n")
+    consumer._statements[100] = consumer._statements[100].replace(
+        b"             ) hit\n", b"             ) hit order by random()\n"
+    )
     await lab.fill(500)
     await worker.claim(BATCH)
     [*_, plan] = [plan for plan in spy.taken() if "order by random()" in plan.text]

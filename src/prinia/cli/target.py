@@ -40,7 +40,7 @@ def _import(name: str, target: str) -> ModuleType:
                 f"there is no module {error.name!r}, looked for in {os.getcwd()} and where Python's modules are"
             ) from error
         raise _broken(name, error) from error
-    except Exception as error:
+    except Exception as error:  # the app's own code runs here, and may raise anything
         if debugging():
             raise
         raise _broken(name, error) from error
@@ -63,7 +63,7 @@ def _attribute(module: ModuleType, path: str, target: str) -> Prinia:
         except AttributeError:
             raise Misuse(f"module {module.__name__} has no {path!r}.{_hint(module)}") from None
     if not isinstance(found, Prinia):
-        raise Misuse(f"{target} is a {type(found).__name__}, not a Prinia app.{_hint(module)}")
+        raise Misuse(f"{target} is of type {type(found).__name__}, not a Prinia app.{_hint(module)}")
     return found
 
 

@@ -31,13 +31,21 @@ _EPILOG = (
               "Else the queues of the app's tasks.")  # fmt: skip
 @click.option("-c", "--concurrency", type=click.IntRange(1), default=100, show_default=True, metavar="N",
               help="How many jobs run at once.")  # fmt: skip
+@click.option("--threads", type=click.IntRange(1), default=10, show_default=True, metavar="N",
+              help="How many of those may be plain functions, which run in threads.")  # fmt: skip
 @click.option("--name", metavar="LABEL", help="A label, any number of workers may share it; else the machine's name.")
 @click.option("--stop-timeout", type=click.FloatRange(0), default=30.0, show_default=True, metavar="SECONDS",
               help="How long a stop lets running jobs finish.")  # fmt: skip
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info",
               show_default=True, help="What is logged, to standard error.")  # fmt: skip
 def worker(
-    target: str, queues: tuple[str, ...], concurrency: int, name: str | None, stop_timeout: float, log_level: str
+    target: str,
+    queues: tuple[str, ...],
+    concurrency: int,
+    threads: int,
+    name: str | None,
+    stop_timeout: float,
+    log_level: str,
 ) -> None:
     """Run the jobs of an app.
 
@@ -45,7 +53,9 @@ def worker(
     """
     app = find_app(target)
     _log_to_stderr(log_level)
-    serving = app.worker(queues=queues or None, concurrency=concurrency, name=name, stop_timeout=stop_timeout)
+    serving = app.worker(
+        queues=queues or None, concurrency=concurrency, threads=threads, name=name, stop_timeout=stop_timeout
+    )
     click.echo(_banner(app, serving, concurrency))
     from prinia.worker import run_with_signals
 

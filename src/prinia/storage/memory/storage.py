@@ -64,7 +64,8 @@ class MemoryStorage:
         tables = self.tables
         with tables.lock:
             now = tables.now()
-            jobs = [tables.live[id] for id in dict.fromkeys(ids) if id in tables.live]
+            live = [tables.live[id] for id in dict.fromkeys(ids) if id in tables.live]
+            jobs = [job for job in live if job.cancel_by is None]
             for job in jobs:
                 if job.claimed_at is None:
                     tables.finish(job, JobState.CANCELLED, now, reason=cancel_reason(by))

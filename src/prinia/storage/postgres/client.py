@@ -15,9 +15,9 @@ from typing import Any
 import psycopg
 from psycopg import errors as pg
 
-from prinia.errors import DuplicateJob, PriniaError, StorageUnavailable, UniqueBusy
+from prinia.errors import DuplicateJob, PriniaError, StorageError, StorageUnavailable, UniqueBusy
 from prinia.job import JobRecord, JobSpec, Pushed
-from prinia.storage.postgres.connection import array, translate
+from prinia.storage.postgres.connection import array, lacks_leaf, translate
 from prinia.storage.postgres.pools import Pools
 from prinia.storage.postgres.records import records
 from prinia.storage.postgres.specs import achunks, answers, chunks, encode_specs
@@ -38,6 +38,7 @@ class Client:
         self._push = sql.query("push")
         self._find = sql.query("find")
         self._cancel = sql.query("cancel", end_waiting=sql.part("end_waiting"))
+        self._make_leaves = sql.statement("select {schema}.make_leaves()")
         self._pause = sql.query("pause")
         self._resume = sql.query("resume")
 
@@ -114,7 +115,13 @@ class Client:
         """`prinia.storage.protocol.Cancels.cancel`."""
         cancelled: int = 0
         for _ in range(CANCEL_ROUNDS):
-            [(done, left)] = self._pools.run(self._cancel, _cancel_params(ids, by))
+            try:
+                [(done, left)] = self._pools.run(self._cancel, _cancel_params(ids, by))
+            except StorageError as error:
+                if not lacks_leaf(error):
+                    raise
+                self._pools.run(self._make_leaves, {})
+                continue
             cancelled += done
             if left <= done:
                 return cancelled
@@ -125,7 +132,13 @@ class Client:
         """`cancel`, awaited."""
         cancelled: int = 0
         for _ in range(CANCEL_ROUNDS):
-            [(done, left)] = await self._pools.arun(self._cancel, _cancel_params(ids, by))
+            try:
+                [(done, left)] = await self._pools.arun(self._cancel, _cancel_params(ids, by))
+            except StorageError as error:
+                if not lacks_leaf(error):
+                    raise
+                await self._pools.arun(self._make_leaves, {})
+                continue
             cancelled += done
             if left <= done:
                 return cancelled

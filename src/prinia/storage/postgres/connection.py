@@ -23,6 +23,7 @@ KEEPALIVE: dict[str, Any] = {
 }
 #: What every statement of Prinia's may rely on, whatever the database, the role or the pooler has set.
 BASE_SETTINGS = {
+    "search_path": "pg_catalog",
     "timezone": "UTC",
     "datestyle": "ISO",
     "default_transaction_isolation": "read committed",
@@ -60,6 +61,13 @@ def translate(error: psycopg.Error, *, schema: str = "prinia") -> StorageError:
     if isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError)) and not state:
         return StorageUnavailable(f"no connection to the database: {detail}")
     return StorageError(f"the database refused: {detail}")
+
+
+def lacks_leaf(error: StorageError) -> bool:
+    """Whether an insert into the archive found no leaf for its time. The text of that depends on the server's language;
+    what tells it from a CHECK is that it names no constraint."""
+    cause = error.__cause__
+    return isinstance(cause, pg.CheckViolation) and cause.diag.constraint_name is None
 
 
 @contextlib.contextmanager
@@ -116,6 +124,7 @@ class AsyncLine:
                 self._dsn(), autocommit=True, application_name=self._name, prepare_threshold=None, **KEEPALIVE
             )
             try:
+                await connection.set_isolation_level(psycopg.IsolationLevel.READ_COMMITTED)
                 cursor = await connection.execute("select pg_backend_pid()")
                 row = await cursor.fetchone()
                 self.direct = row is not None and row[0] == connection.info.backend_pid
@@ -182,6 +191,7 @@ class SyncLine:
             self._connection = psycopg.connect(
                 self._dsn(), autocommit=True, application_name=self._name, prepare_threshold=None, **KEEPALIVE
             )
+            self._connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
         return self._connection
 
     def run(

@@ -10,12 +10,12 @@ from typing import Any
 
 import msgspec
 
-from prinia.errors import StorageError, StorageUnavailable
+from prinia.errors import StorageError
 from prinia.job import MAX_KEPT_ERRORS, ClaimedExtras, ClaimedJob, Instance
 from prinia.outcome import Ack, AckKind
 from prinia.retry import RetryPolicy
 from prinia.storage.postgres.bell import PostgresBell
-from prinia.storage.postgres.connection import HOT_SETTINGS, AsyncLine, array, text_array
+from prinia.storage.postgres.connection import HOT_SETTINGS, AsyncLine, array, lacks_leaf, text_array
 from prinia.storage.postgres.listener import Listener
 from prinia.storage.postgres.marks import LaneKey, Marks, Position
 from prinia.storage.postgres.migrate import acheck
@@ -191,9 +191,9 @@ class PostgresConsumer:
         }
         ids = row[0] or ()
         now = time.monotonic()
-        self._marks.note(xmax=row[18], now=now)
+        self._marks.note(xid=row[17], now=now)
         self._marks.advance(visited, taken, short=len(ids) < size)
-        self._marks.observe(server_now=row[16], xmin=row[17], now=now)
+        self._marks.observe(server_now=row[16], xmin=row[18], now=now)
         self._suspects = row[20]
         return self._jobs(token, row[:9])
 
@@ -264,7 +264,7 @@ class PostgresConsumer:
         try:
             [(recorded, *_)] = await self._acks.run(statement, values)
         except StorageError as error:
-            if not _no_leaf(error):
+            if not lacks_leaf(error):
                 raise
             await self._acks.run(self._sql.statement("select {schema}.make_leaves()"))
             [(recorded, *_)] = await self._acks.run(statement, values)
@@ -348,8 +348,3 @@ def _ack_row(ack: Ack) -> dict[str, Any]:
         row["error_message"] = storable(ack.error.message)
         row["error_traceback"] = ack.error.traceback and storable(ack.error.traceback)
     return row
-
-
-def _no_leaf(error: StorageError) -> bool:
-    """Whether an insert into the archive found no leaf for its time."""
-    return not isinstance(error, StorageUnavailable) and "no partition of relation" in str(error)

@@ -3,10 +3,10 @@ dead rows of finished jobs. A mark is a hint: a row below it is late, never lost
 
 A lane is a queue and a priority. Its *tip* is the furthest position handed out; claims start above it. Its *floor* is
 a position below which nothing can appear any more: a push whose transaction was open when the tip passed may commit
-below the tip, and a claim passes rows that another one has locked, which may roll back. So at each claim the tips that
-the one before left (less a second) are *noted* with the end of the new snapshot: whatever could still do that has an
-earlier transaction id. Once all those are over, one *catch-up* scan from the old floor picks up what came late, and only
-then the floor moves there.
+below the tip, and a claim passes rows that another one has locked, which may roll back. So the tips that earlier claims
+left (less a second) are *noted* with the transaction id of the next one: whoever could still do that has an earlier id.
+Once all those are over, one *catch-up* scan from the old floor picks up what came late, and only then the floor moves
+there. (The end of a snapshot would not do: transactions with later ids may be under way already.)
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Marks:
     queues: Sequence[str]
     lanes: dict[LaneKey, Lane] = field(default_factory=dict)
     _turn: int = 0
-    _noted_xmax: int | None = None
+    _noted_xid: int | None = None
     _noted: dict[LaneKey, Position] = field(default_factory=dict)
     _note_at: float = 0.0
     _full_scan_at: float | None = None
@@ -80,7 +80,7 @@ class Marks:
         """Forget everything: the session was lost, or the order of jobs changed behind the marks."""
         self.lanes.clear()
         self._noted.clear()
-        self._noted_xmax = None
+        self._noted_xid = None
         self._full_scan_at = None
 
     @property
@@ -131,21 +131,21 @@ class Marks:
         for key, position in positions.items():
             self.lanes[key].tip = _later(self.lanes[key].tip, position)
 
-    def note(self, *, xmax: int, now: float) -> None:
-        """Before a claim moves the tips: note them with the end of its snapshot, if it is time."""
-        if self._noted_xmax is None and now >= self._note_at:
-            self._noted_xmax = xmax
+    def note(self, *, xid: int | None, now: float) -> None:
+        """Before a claim moves the tips: note them with its transaction id, if it has one and it is time."""
+        if self._noted_xid is None and xid is not None and now >= self._note_at:
             self._noted = {key: (lane.tip[0] - SLACK, 0) for key, lane in self.lanes.items() if lane.tip is not None}
+            self._noted_xid = xid if self._noted else None
 
     def observe(self, *, server_now: float, xmin: int, now: float) -> None:
         """After a claim: plan catch-ups by what its snapshot said, and notice a clock that stepped back."""
         if server_now < self._server_now:
             self.drop()
         self._server_now = server_now
-        if self._noted_xmax is not None and xmin >= self._noted_xmax:
+        if self._noted_xid is not None and xmin > self._noted_xid:
             for key, position in self._noted.items():
                 self.lanes[key].catch_up(self.lanes[key].floor, position)
-            self._noted_xmax = None
+            self._noted_xid = None
             self._noted = {}
         if self._full_scan_at is None:
             self._full_scan_at = now + FULL_SCAN_EVERY

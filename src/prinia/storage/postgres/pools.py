@@ -60,8 +60,8 @@ class Pools:
             self._dsn(), kwargs=self._kwargs(), min_size=1, max_size=MAX_SIZE, open=False, timeout=OPEN_TIMEOUT
         )
         pool.open()
-        with self._lock:
-            self._opened[key] = _Opened(pool)
+        if not self._keep(key, pool):
+            pool.close()
 
     def close(self) -> None:
         """Undo one `open`; the last closes the pool."""
@@ -85,14 +85,23 @@ class Pools:
             timeout=OPEN_TIMEOUT,
         )
         await pool.open()
-        with self._lock:
-            self._opened[key] = _Opened(pool)
+        if not self._keep(key, pool):
+            await pool.close()
 
     async def aclose(self) -> None:
         """Undo one `aopen`; the last closes the pool."""
         opened = self._released((os.getpid(), asyncio.get_running_loop()))
         if opened is not None:
             await opened.pool.close()
+
+    def _keep(self, key: tuple[int, asyncio.AbstractEventLoop | None], pool: Any) -> bool:
+        """Whether this pool is the one; another caller may have opened one meanwhile."""
+        with self._lock:
+            if key in self._opened:
+                self._opened[key].opens += 1
+                return False
+            self._opened[key] = _Opened(pool)
+            return True
 
     def _released(self, key: tuple[int, asyncio.AbstractEventLoop | None]) -> _Opened | None:
         with self._lock:
@@ -106,7 +115,7 @@ class Pools:
     def connection(self) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
         """A connection in autocommit mode."""
         opened = self._opened.get((os.getpid(), None))
-        with _no_waiting_room(), translated(self._schema):
+        with translated(self._schema), _no_waiting_room():
             if opened is not None:
                 with opened.pool.connection() as connection:
                     yield connection
@@ -118,7 +127,7 @@ class Pools:
     async def aconnection(self) -> AsyncIterator[psycopg.AsyncConnection[tuple[Any, ...]]]:
         """A connection in autocommit mode, for the running loop."""
         opened = self._opened.get((os.getpid(), asyncio.get_running_loop()))
-        with _no_waiting_room(), translated(self._schema):
+        with translated(self._schema), _no_waiting_room():
             if opened is not None:
                 async with opened.pool.connection() as connection:
                     yield connection
@@ -128,15 +137,15 @@ class Pools:
                     yield connection
 
     def run(self, sql: Statement, params: Mapping[str, Any]) -> Rows:
-        """One statement of its own."""
+        """One statement of its own. Answers are binary: the text of a time depends on the role's settings."""
         with self.connection() as connection:
-            cursor = connection.execute(sql, params)
+            cursor = connection.execute(sql, params, binary=True)
             return cursor.fetchall() if cursor.description else []
 
     async def arun(self, sql: Statement, params: Mapping[str, Any]) -> Rows:
         """`run`, awaited."""
         async with self.aconnection() as connection:
-            cursor = await connection.execute(sql, params)
+            cursor = await connection.execute(sql, params, binary=True)
             return await cursor.fetchall() if cursor.description else []
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from uuid import UUID
 
+from prinia.errors import StorageError
 from prinia.job import MAX_KEPT_ERRORS, Instance
-from prinia.storage.postgres.connection import BASE_SETTINGS, HOT_SETTINGS, SyncLine, array
+from prinia.storage.postgres.connection import BASE_SETTINGS, HOT_SETTINGS, SyncLine, array, lacks_leaf
 from prinia.storage.postgres.sql import Sql, Statement
 from prinia.storage.protocol import Beat
 
@@ -65,10 +66,14 @@ class PostgresPulse:
         """Disconnect."""
         self._line.close()
 
-    def _count(
-        self, sql: Statement, params: Mapping[str, object], *, settings: Mapping[str, str] | None = None
-    ) -> int:
-        [(count, *_)] = self._line.run(sql, params, settings=settings)
+    def _count(self, sql: Statement, params: Mapping[str, object], *, settings: Mapping[str, str] | None = None) -> int:
+        try:
+            [(count, *_)] = self._line.run(sql, params, settings=settings)
+        except StorageError as error:
+            if not lacks_leaf(error):
+                raise
+            self.prepare_archive()
+            [(count, *_)] = self._line.run(sql, params, settings=settings)
         return int(count)
 
     def _changed(self, query: str, params: Mapping[str, object]) -> bool:

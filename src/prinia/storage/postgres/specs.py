@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import itertools
+import re
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator
 from typing import Any
 
@@ -40,12 +41,14 @@ class _Row(msgspec.Struct, omit_defaults=True):
     meta: Any = None
 
 
+#: Escapes that PostgreSQL's json refuses: a NUL, and surrogates, which may be lone ones.
+_REFUSED = re.compile(rb"\\u(?:0000|[dD][89a-fA-F])")
+
 _encode = msgspec.json.Encoder(decimal_format="string").encode
 
 
 def _row(spec: JobSpec) -> _Row:
-    # PostgreSQL's json cannot carry a NUL, not even as an escape.
-    verbatim = spec.codec == "json" and b"\\u0000" not in spec.args
+    verbatim = spec.codec == "json" and _REFUSED.search(spec.args) is None
     return _Row(
         task=spec.task,
         args=msgspec.Raw(spec.args) if verbatim else None,

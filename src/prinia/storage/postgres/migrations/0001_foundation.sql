@@ -245,14 +245,23 @@ begin
     return made;
 end $$;
 
+-- Instead of a value that enqueue does not take.
+create function {schema}.refuse(what text) returns timestamptz
+    language plpgsql
+    as $$
+begin
+    raise exception using errcode = 'invalid_parameter_value', message = what;
+end $$;
+
 -- The jobs of a JSON array as rows, with ids. Declared stable, which its ids and times are not, because only then it is
 -- inlined into the statement that uses it; each call is used once.
 create function {schema}.read_jobs(jobs text) returns setof {schema}.jobs
     language sql stable
     as $$
 select nextval({job_ids_literal}),
-       greatest(coalesce(r.scheduled_at, clock_timestamp() + coalesce(r.delay, 0) * interval '1 second'),
-                clock_timestamp()),
+       case when r.scheduled_at = 'infinity' then {schema}.refuse('scheduled_at may not be infinity')
+            else greatest(coalesce(r.scheduled_at, clock_timestamp() + coalesce(r.delay, 0) * interval '1 second'),
+                          clock_timestamp()) end,
        clock_timestamp(), null::timestamptz, null::bigint, null::uuid, 0, coalesce(r.max_attempts, 5),
        coalesce(r.priority, 0::smallint), 0::smallint, coalesce(r.max_crashes, 3::smallint),
        coalesce(r.rerun_after_crash, true), coalesce(r.queue, 'default'), r.task, coalesce(r.codec, 'json'),

@@ -84,7 +84,7 @@ tips as (
      order by queue, priority, scheduled_at desc, id desc
 )
 select jobs.*, marks.*, probes.*, extract(epoch from statement_timestamp())::float8,
-       pg_snapshot_xmin(pg_current_snapshot())::text::bigint, pg_snapshot_xmax(pg_current_snapshot())::text::bigint,
+       pg_current_xact_id_if_assigned()::text::bigint, pg_snapshot_xmin(pg_current_snapshot())::text::bigint,
        (select array_agg(q.name) from {schema}.queues q
          where q.paused_at is not null and q.name = any (%(turns)s::text[])),
        -- "limit_key is null" would let the planner take jobs_ready, and read every ready row.
