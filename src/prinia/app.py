@@ -99,9 +99,7 @@ class Prinia:
                 if self._storage is None:
                     from prinia.storage.postgres import PostgresStorage
 
-                    self._storage = PostgresStorage(
-                        lambda: self.dsn, schema=self.schema, listen_dsn=self._listen_dsn
-                    )
+                    self._storage = PostgresStorage(lambda: self.dsn, schema=self.schema, listen_dsn=self._listen_dsn)
         return self._storage
 
     @overload

@@ -150,9 +150,7 @@ def decide(job: ClaimedJob, outcome: Outcome, random: float) -> Ack:
 
 
 def _decide_failed(job: ClaimedJob, outcome: Failed, random: float) -> Ack:
-    error = AttemptError(
-        attempt=job.attempt, kind=outcome.kind, message=outcome.message, traceback=outcome.traceback
-    )
+    error = AttemptError(attempt=job.attempt, kind=outcome.kind, message=outcome.message, traceback=outcome.traceback)
     match outcome.steering:
         case Snooze(delay=delay):
             return Ack(job.id, job.token, AckKind.SNOOZE, delay=_bounded(delay), uncounted=True)

@@ -193,5 +193,3 @@ def test_as_a_plain_user(cli: Cli) -> None:
     check_figures(json.loads(done.stdout), files=5)
     assert not list(home.glob("prinia-demo-*"))
     return None
-
-

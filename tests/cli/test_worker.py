@@ -9,7 +9,6 @@ import psycopg
 import pytest
 
 from prinia import Prinia
-
 from tests.waiting import until
 
 from .conftest import Cli
@@ -43,7 +42,9 @@ def enqueue(dsn: str, task: str, queue: str) -> int:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_it_says_what_it_serves_works_and_stops(cli: Cli, migrated: str, number: int) -> None:
     job = enqueue(migrated, "greet", "greetings")
-    process = cli.start("worker", "shop.jobs:app", "--name", "käse", "-c", "7", "--threads", "3", PRINIA_DATABASE_URL=migrated)
+    process = cli.start(
+        "worker", "shop.jobs:app", "--name", "käse", "-c", "7", "--threads", "3", PRINIA_DATABASE_URL=migrated
+    )
     until(lambda: state(migrated, job)[0] == "completed", what="the job's end")
     assert workers(migrated) == [("käse", ["greetings", "long"], 7)]
     process.send_signal(number)

@@ -70,9 +70,7 @@ class Ledger:
     def recorded_twice(self) -> int:
         """How many jobs are in the archive more than once, or still live as well."""
         return int(
-            self.one(
-                "select count(*) from (select id from prinia.all_jobs group by id having count(*) > 1) as twice"
-            )
+            self.one("select count(*) from (select id from prinia.all_jobs group by id having count(*) > 1) as twice")
         )
 
     def workers(self) -> int:

@@ -36,10 +36,14 @@ def test_work_of_a_killed_worker_runs_again(migrated: str, leads: bool) -> None:
                 push(migrated, "quick", QUICK, priority=1)
                 held = push(migrated, "hold", HOLD)
                 until(
-                    lambda: ledger.one("select count(*) from effects where job_id = any (%s)", held) >= RUNNING
-                    and ledger.one("select count(*) from prinia.jobs where claimed_at is not null and task = 'hold'")
-                    == HOLD
-                    and ledger.one("select count(*) from pg_locks where not granted and locktype = 'relation'"),
+                    lambda: (
+                        ledger.one("select count(*) from effects where job_id = any (%s)", held) >= RUNNING
+                        and ledger.one(
+                            "select count(*) from prinia.jobs where claimed_at is not null and task = 'hold'"
+                        )
+                        == HOLD
+                        and ledger.one("select count(*) from pg_locks where not granted and locktype = 'relation'")
+                    ),
                     seconds=30,
                     what="20 running, 80 claimed, an ack in flight",
                 )
@@ -67,8 +71,10 @@ def test_a_poison_job_takes_no_innocents_with_it(migrated: str) -> None:
         while ledger.finished() < 99 or ledger.finished("failed") < 1:
             with WorkerProcess(migrated) as worker:
                 until(
-                    lambda worker=worker: worker.ended  # type: ignore[misc]
-                    or (ledger.finished() == 99 and ledger.finished("failed") == 1),
+                    lambda worker=worker: (
+                        worker.ended  # type: ignore[misc]
+                        or (ledger.finished() == 99 and ledger.finished("failed") == 1)
+                    ),
                     seconds=120,
                     what="the worker dies of the poison, or all is done",
                 )

@@ -13,8 +13,9 @@ import pytest
 
 from prinia.embedded import attach
 from prinia.embedded import server as server_module
+from tests.waiting import until
 
-from .conftest import Place, ask, processes_naming, until
+from .conftest import Place, ask, processes_naming
 
 
 def kill(pid: int) -> None:

@@ -7,7 +7,6 @@ import pwd
 import shutil
 import socket
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -167,7 +166,19 @@ def test_a_user_without_rights_to_the_folder(place: Place) -> None:
 def test_the_suite_as_a_normal_user(place: Place) -> None:
     here = Path(__file__).parent
     which = "four_processes or last_holder or watchdog_ends or stranger"
-    command = [python_for_everybody(), "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "ignore", here, "-k", which]
+    command = [
+        python_for_everybody(),
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-W",
+        "ignore",
+        here,
+        "-k",
+        which,
+    ]
     done = run_as("games", [*map(str, command)], place)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "4 passed" in done.stdout

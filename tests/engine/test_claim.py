@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from collections.abc import Iterable
 from itertools import pairwise
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from prinia import INJECTED, Context
 from prinia.errors import StorageUnavailable
 from prinia.job import JobSpec, JobState
+from prinia.storage.memory.tables import Tables
 from prinia.worker import Worker
 from prinia.worker import ack as ack_module
 from prinia.worker import claim as claim_module
@@ -96,7 +98,16 @@ async def test_a_worker_without_a_bell_looks_now_and_then(shop: Shop, monkeypatc
         await shop.until(JobState.COMPLETED, job.id)
 
 
-async def test_a_woken_worker_passes_on_what_it_cannot_run(shop: Shop) -> None:
+async def test_a_woken_worker_passes_on_what_it_cannot_run(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    ring = Tables.ring
+
+    def ring_one(tables: Tables, queues: Iterable[str]) -> None:
+        """A push wakes one sleeper, as in PostgreSQL; the memory storage would wake all."""
+        everybody, tables.bells = tables.bells, set(list(tables.bells)[:1])
+        ring(tables, queues)
+        tables.bells = everybody
+
+    monkeypatch.setattr(Tables, "ring", ring_one)
     running: set[str] = set()
     gate = asyncio.Event()
 

@@ -86,6 +86,7 @@ async def test_results_are_kept_through_an_outage(shop: Shop, caplog: pytest.Log
         assert [await job.aresult(timeout=10) for job in jobs] == sorted(runs)
         after = await shop.app.aenqueue_many(hold.job() for _ in range(10))
         await shop.until(JobState.COMPLETED, *(job.id for job in after))
+        await until(lambda: "worker w: the database is back" in caplog.messages, "for all parts to be well")
     assert len(runs) == 20
     assert sum("database unreachable" in text for text in caplog.messages) == 1
     assert sum("the database is back" in text for text in caplog.messages) == 1

@@ -125,14 +125,16 @@ async def test_a_handler_that_ignores_its_cancellation_is_left_behind(shop: Shop
     job = await stubborn.aenqueue()
     worker = shop.worker(stop_timeout=0.05)
     running = start(worker)
-    await until(lambda: worker.stats.running == 1)
-    [handler] = [task for task in asyncio.all_tasks() if "Runner._run" in repr(task)]
-    worker.stop()
-    await running
-    assert worker.stats.abandoned == 1
-    assert shop.state(job.id) is JobState.READY
-    assert cancelled
-    let_go.append(1)
+    try:
+        await until(lambda: worker.stats.running == 1)
+        [handler] = [task for task in asyncio.all_tasks() if "Runner._run" in repr(task)]
+        worker.stop()
+        await running
+        assert worker.stats.abandoned == 1
+        assert shop.state(job.id) is JobState.READY
+        assert cancelled
+    finally:
+        let_go.append(1)  # or the end of the loop would wait for it
     handler.cancel()
     await asyncio.wait([handler])
     assert shop.state(job.id) is JobState.READY, "its late result counts for nothing"
@@ -379,7 +381,10 @@ class TestSignals:
 
     def finish(self, process: subprocess.Popen[str]) -> tuple[int, str, str]:
         with process:
-            out, err = process.communicate(timeout=60)
+            try:
+                out, err = process.communicate(timeout=60)
+            finally:
+                process.kill()  # does nothing to one that has ended
             return process.returncode, out, err
 
     @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

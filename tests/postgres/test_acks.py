@@ -1,8 +1,8 @@
 """Acks: rows somebody else holds are busy, a lost reply is no loss, nobody locks another out, and the archive is never
 in the way.
 
-Seen to fail with: rows locked without "skip locked"; owner and token not left behind; "for update" without an order
-(deadlocks); an ack that does not make the leaf that it lacks; leaves attached under a lock that readers feel
+Seen to fail with: rows locked without "skip locked"; owner and token not left behind; flushes and cancels that wait
+for locks in opposite orders; an ack that does not make the leaf that it lacks; leaves attached under a lock that readers feel
 (`create table … partition of`); makers that do not wait for each other; leaves clipped to nobody.
 """
 
@@ -94,6 +94,7 @@ async def strife(lab: Lab, seconds: float) -> list[str]:
     """Acks, cancels, rescues and claims of the same jobs from eight connections at once; what went wrong."""
     workers = [await lab.another().worker() for _ in range(4)]
     errors: list[str] = []
+    newest = [600]
     until = monotonic() + seconds
     stop = threading.Event()
 
@@ -107,8 +108,8 @@ async def strife(lab: Lab, seconds: float) -> list[str]:
     def cancel(seed: int) -> None:
         chance = random.Random(seed)
         while not stop.is_set():
-            ids = chance.sample(range(1, 601), 100)
-            lab.storage.cancel(ids, by="strife")
+            last = newest[0]
+            lab.storage.cancel(chance.sample(range(max(1, last - 400), last + 1), 100), by="strife")
 
     def free(seed: int) -> None:
         pulse = workers[seed].pulse
@@ -118,7 +119,7 @@ async def strife(lab: Lab, seconds: float) -> list[str]:
 
     def feed(seed: int) -> None:
         while not stop.is_set():
-            lab.storage.push([job() for _ in range(50)])
+            newest[0] = lab.storage.push([job() for _ in range(50)])[-1].id
 
     def guarded(function: Callable[[int], None], seed: int) -> None:
         try:

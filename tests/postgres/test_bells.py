@@ -1,10 +1,10 @@
 """Bells: a push notifies only when somebody sleeps, and an armed bell misses nothing in any order of commits.
 
 Seen to fail with: `ring` always notifying, or never looking for the lock; the lock given up before the push's commit;
-the bell not tried for again by a sleeper beside its holder; `pass_on` notifying without looking at the waiting lock, and a passed-on ring
-that gives up when pushes in flight hold the bell; a loud bell that stays loud when another worker gets it, that is
-taken to be loud still when another made it quiet, or trusted for pushes that were in flight when it became loud; locks
-counted by two sleepers at once.
+the bell not tried for again by a sleeper beside its holder; `pass_on` notifying without
+looking at the waiting lock, and a passed-on ring that gives up when pushes in flight hold the bell; a loud bell that
+stays loud when another worker gets it, that is taken to be loud still when another made it quiet, or trusted for pushes
+that were in flight when it became loud; locks counted by two sleepers at once.
 """
 
 from __future__ import annotations

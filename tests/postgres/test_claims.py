@@ -175,19 +175,23 @@ async def test_a_rolled_back_claim_is_found(
 
 
 async def test_a_push_that_waited_for_a_key_is_found(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It stores its job long after it began; its due time must not be from before."""
+    """It stores its job long after it read the clock; floors must not move past it meanwhile."""
     monkeypatch.setattr(marks_module, "SLACK", marks_module.SLACK * 0)
+    monkeypatch.setattr(marks_module, "CATCH_UP_SHARE", 1e9)
     worker = await lab.worker()
-    holder = await lab.connect(autocommit=False)
-    push = """select id from prinia.enqueue('[{"task": "t", "args": {}, "unique_key": "k"}]')"""
+    holder, other = await lab.connect(autocommit=False), await lab.connect(autocommit=False)
+    push = b"""select id from prinia.enqueue('[{"task": "t", "args": {}, "unique_key": "k"}]')"""
     await holder.execute(push)
-    waiting = asyncio.create_task(lab.value(push))
+    waiting = asyncio.create_task(other.execute(push))
     await somebody_waits(lab)
-    for _ in range(5):
-        await lab.fill(10)
-        await drain(lab, worker, 5, rounds=2)
+    await lab.fill(10)
+    await drain(lab, worker, 5)
     await holder.rollback()
-    late = await waiting
+    [late] = await (await waiting).fetchone() or ()
+    for _ in range(10):
+        await lab.fill(10)
+        await drain(lab, worker, 5)
+    await other.commit()
     assert late in await worker.claimed_ids(100)
 
 

@@ -131,6 +131,9 @@ async def test_nothing_is_left_of_it(lab: Lab) -> None:
     for _ in range(3):
         worker = await lab.worker()
         await rung_by_a_push(lab, worker)
+        await bell(worker).disarm()
+        for _ in range(50):
+            await asyncio.sleep(0)  # the dispatcher is back at its socket
         of_before = listener(worker)
         await worker.close()
         assert not of_before.listening

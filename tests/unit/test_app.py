@@ -1,8 +1,11 @@
+"""The app: which database it finds, and that its parts work together."""
+
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+import threading
 from typing import Any
 
 import psycopg
@@ -10,6 +13,7 @@ import pytest
 
 from prinia import INJECTED, ConfigurationError, Context, JobFailed, JobNotFound, MigrationsPending, Prinia
 from prinia.storage.memory import MemoryStorage
+from prinia.storage.postgres import PostgresStorage
 
 URL = "postgresql://localhost/shop"
 
@@ -73,6 +77,25 @@ def test_the_storage_is_made_once_and_kept() -> None:
     assert Prinia(storage=given).storage is given
 
 
+@pytest.mark.parametrize(
+    ("given", "listens"),
+    [
+        (None, URL),
+        ("postgresql://direct/shop", "postgresql://direct/shop"),
+        ("postgres+psycopg://d/s", "postgresql://d/s"),
+    ],
+)
+def test_workers_listen_where_they_are_told(given: str | None, listens: str) -> None:
+    storage = Prinia(URL, listen_dsn=given).storage
+    assert isinstance(storage, PostgresStorage)
+    assert storage._listen_dsn() == listens
+
+
+def test_a_place_to_listen_that_is_no_postgresql_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="listen_dsn starts with redis://"):
+        Prinia(URL, listen_dsn="redis://localhost")
+
+
 async def test_an_app_is_a_context_that_nests() -> None:
     app = Prinia(storage=MemoryStorage())
     send = app.task(name="send")(lambda: None)
@@ -88,6 +111,21 @@ def test_an_app_is_a_blocking_context_that_nests() -> None:
     with app as one, app as two:
         assert one is two is app
         assert app.task(name="send")(lambda: None).enqueue().id == 1
+
+
+async def test_a_worker_of_the_app_has_as_many_threads_as_it_is_told() -> None:
+    app = Prinia(storage=MemoryStorage())
+    together = threading.Barrier(3)
+
+    @app.task(name="meet")
+    def meet() -> int:
+        return together.wait(30)
+
+    async with app, app.worker(threads=3):
+        jobs = await app.aenqueue_many(meet.job() for _ in range(3))
+        assert sorted([await job.aresult(timeout=30) for job in jobs]) == [0, 1, 2]
+    with pytest.raises(ConfigurationError, match="threads=0"):
+        app.worker(threads=0)
 
 
 async def test_a_worker_of_the_app_runs_its_jobs() -> None:

@@ -1,3 +1,5 @@
+"""Arguments: what is stored, what comes back, and what is refused with its path."""
+
 from __future__ import annotations
 
 import enum

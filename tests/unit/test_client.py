@@ -1,3 +1,5 @@
+"""Enqueueing: what is stored, in which colour, on which connection."""
+
 from __future__ import annotations
 
 import asyncio

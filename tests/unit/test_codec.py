@@ -1,3 +1,5 @@
+"""JSON as it is stored: what is refused, and where in a value it is."""
+
 from __future__ import annotations
 
 import enum

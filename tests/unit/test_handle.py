@@ -1,3 +1,5 @@
+"""Handles on jobs: waiting for results, and why there is none."""
+
 from __future__ import annotations
 
 import asyncio
@@ -20,7 +22,7 @@ from prinia import (
     ResultTimeout,
     SyncTask,
 )
-from prinia.handle import Waiter, completed
+from prinia.handle import Waiter, require_completed
 from prinia.storage.memory import MemoryStorage
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
@@ -130,16 +132,16 @@ def test_a_job_that_is_not_there_is_not_waited_for(app: Prinia, wait: Wait) -> N
 def test_how_a_failed_job_is_told() -> None:
     errors = tuple(AttemptError(attempt=n, kind="ValueError", message=f"boom {n}") for n in (1, 2))
     with pytest.raises(JobFailed) as caught:
-        completed(changed(state=JobState.FAILED, attempt=2, errors=errors))
+        require_completed(changed(state=JobState.FAILED, attempt=2, errors=errors))
     assert str(caught.value) == "job 7 (send) failed after 2 attempts; last error: ValueError: boom 2"
     with pytest.raises(JobFailed) as caught:
-        completed(changed(state=JobState.FAILED, attempt=1, reason="worker lost"))
+        require_completed(changed(state=JobState.FAILED, attempt=1, reason="worker lost"))
     assert str(caught.value) == "job 7 (send) failed after 1 attempt (worker lost)"
     with pytest.raises(JobCancelled) as cancelled:
-        completed(changed(state=JobState.CANCELLED))
+        require_completed(changed(state=JobState.CANCELLED))
     assert str(cancelled.value) == "job 7 (send) was cancelled: no reason was given"
     done = changed(state=JobState.COMPLETED)
-    assert completed(done) is done
+    assert require_completed(done) is done
 
 
 def test_handles_are_equal_when_they_are_on_the_same_job(app: Prinia, send: SyncTask[[int], int]) -> None:

@@ -1,3 +1,5 @@
+"""Options: what each becomes, and what a wrong one is told."""
+
 from __future__ import annotations
 
 import subprocess

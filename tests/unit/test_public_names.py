@@ -1,3 +1,5 @@
+"""The names that an application imports."""
+
 from __future__ import annotations
 
 import subprocess

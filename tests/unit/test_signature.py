@@ -1,3 +1,5 @@
+"""Signatures: what may be a task, and what is told of a function that may not."""
+
 from __future__ import annotations
 
 import functools

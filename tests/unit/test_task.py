@@ -1,3 +1,5 @@
+"""Tasks: called like functions, enqueued as jobs."""
+
 from __future__ import annotations
 
 import asyncio
