@@ -26,7 +26,7 @@ from prinia.storage.postgres.migrate import migrate
 FILL = """
 insert into prinia.jobs (id, task, args)
 select nextval('prinia.job_ids'), 'noop',
-       convert_to('{"user_id":' || g || ',"email":"user' || g || '@example.com","body":"' || repeat('x', 30) || '"}', 'UTF8')
+       convert_to(format('{"user_id":%%s,"email":"user%%s@example.com","body":"%%s"}', g, g, repeat('x', 30)), 'UTF8')
   from generate_series(1, %s) g
 """
 RESULT = """

@@ -15,8 +15,11 @@ QUICK, HOLD, RUNNING = 600, 100, 20
 PROMISED = 20.0
 
 
-def push(dsn: str, task: str, number: int, priority: int = 0) -> list[int]:
-    specs = (JobSpec(task=task, args=b"{}", priority=priority, max_attempts=1) for _ in range(number))
+def jobs(task: str, number: int, priority: int = 0) -> list[JobSpec]:
+    return [JobSpec(task=task, args=b"{}", priority=priority, max_attempts=1) for _ in range(number)]
+
+
+def push(dsn: str, *specs: JobSpec) -> list[int]:
     return [pushed.id for pushed in PostgresStorage(dsn).push(specs)]
 
 
@@ -33,8 +36,8 @@ def test_work_of_a_killed_worker_runs_again(migrated: str, leads: bool) -> None:
             with second:
                 until(lambda: ledger.workers() == 2, seconds=30, what="both are registered")
                 blocker.execute("lock table prinia.archive in share mode")  # acks wait, claims do not
-                push(migrated, "quick", QUICK, priority=1)
-                held = push(migrated, "hold", HOLD)
+                # In one push: between two the worker could forget how fast jobs start, and claim nothing ahead.
+                held = push(migrated, *jobs("quick", QUICK, priority=1), *jobs("hold", HOLD))[QUICK:]
                 until(
                     lambda: (
                         ledger.one("select count(*) from effects where job_id = any (%s)", held) >= RUNNING
@@ -64,9 +67,7 @@ def test_work_of_a_killed_worker_runs_again(migrated: str, leads: bool) -> None:
 def test_a_poison_job_takes_no_innocents_with_it(migrated: str) -> None:
     """One job kills its worker each time, among 99 with ``max_attempts=1``: all 99 complete, the poison fails."""
     with Ledger(migrated) as ledger, WorkerProcess(migrated, "-q", "nothing"):
-        push(migrated, "innocent", 49)
-        [poison] = push(migrated, "poison", 1)
-        push(migrated, "innocent", 50)
+        poison = push(migrated, *jobs("innocent", 49), *jobs("poison", 1), *jobs("innocent", 50))[49]
         deaths = 0
         while ledger.finished() < 99 or ledger.finished("failed") < 1:
             with WorkerProcess(migrated) as worker:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -11,6 +12,7 @@ from typing import Any
 from uuid import uuid4
 
 from prinia import Prinia
+from prinia.clock import SystemClock
 from prinia.errors import StorageError, StorageUnavailable
 from prinia.job import ClaimedJob, Instance, JobRecord, JobState
 from prinia.outcome import Ack
@@ -19,6 +21,9 @@ from prinia.storage.memory.consumer import MemoryConsumer
 from prinia.storage.memory.pulse import MemoryPulse
 from prinia.storage.protocol import Beat, Claim, Receipt
 from prinia.worker import Worker
+from prinia.worker.ack import Flusher
+from prinia.worker.ledger import Counts, Ledger
+from prinia.worker.outage import Outage
 
 AWAY = StorageUnavailable("connection refused")
 
@@ -46,6 +51,8 @@ class Faults:
     flushes: list[list[Ack]] = field(default_factory=list)
     tokens_at_claim: list[list[int]] = field(default_factory=list)
     recovered: list[list[int]] = field(default_factory=list)
+    every_third_beat_fails: bool = False
+    beats: int = 0
     tokens_beaten: list[list[int]] = field(default_factory=list)
 
     def plan(self, when: str, method: str, *errors: Exception) -> None:
@@ -114,6 +121,9 @@ class FaultyPulse(MemoryPulse):
 
     def beat(self, tokens: Sequence[int], started: Sequence[int], /) -> Beat:
         self.faults.enter_blocking("beat")
+        self.faults.beats += 1
+        if self.faults.every_third_beat_fails and self.faults.beats % 3 == 0:
+            raise AWAY
         self.faults.tokens_beaten.append(list(tokens))
         return super().beat(tokens, started)
 
@@ -178,6 +188,14 @@ class Shop:
         while pulse.rescue(instance.id):
             pass
         return list(claim.jobs)
+
+
+def flusher_of(consumer: MemoryConsumer, ledger: Ledger, counts: Counts) -> Flusher:
+    """A flusher without a worker around it."""
+    return Flusher(
+        consumer, ledger, counts, Outage("w"),
+        jobs_run=lambda: False, changed=asyncio.Event(), clock=SystemClock(), random=random.random,
+    )  # fmt: skip
 
 
 def ghost_instance(queues: tuple[str, ...] = ("default",)) -> Instance:

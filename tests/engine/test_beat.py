@@ -117,6 +117,8 @@ async def test_an_instance_that_was_declared_dead_goes_on_as_a_new_one(
     async with shop.worker(name="w", **FAST) as worker:
         await until(lambda: worker.stats.running == 3)
         first = worker.instance.id
+        register = shop.storage.tables.register
+        await until(lambda: register[first].started == {job.id for job in jobs}, "for a beat to tell of them")
         shop.kill_now(worker)
         await until(lambda: ended == [(first, True)] * 3)
         await until(lambda: worker.stats.running == 3, "for the rescued jobs to run again")
@@ -125,6 +127,7 @@ async def test_an_instance_that_was_declared_dead_goes_on_as_a_new_one(
         await shop.until(JobState.COMPLETED, *(job.id for job in jobs))
         assert worker.stats.lost == 3
     assert {shop.record(job.id).crashes for job in jobs} == {1}
+    assert [error.message for job in jobs for error in shop.record(job.id).errors] == ["worker lost"] * 3
     assert sum("declared dead" in text for text in caplog.messages) == 1
 
 
@@ -206,6 +209,31 @@ async def test_missed_beats_of_our_own_kill_nobody(shop: Shop) -> None:
         await until(lambda: len(shop.faults.tokens_beaten) >= beats + 2)
         assert not shop.storage.tables.register[other.id].dead
         await until(lambda: other.id not in shop.storage.tables.register, "once it was watched for long enough")
+
+
+async def test_a_connection_lost_again_and_again_proves_nothing(shop: Shop) -> None:
+    @shop.app.task(name="work")
+    async def work() -> None: ...
+
+    async with shop.worker(**FAST) as worker:
+        await until(lambda: shop.storage.tables.leader == worker.instance.id)
+        shop.faults.every_third_beat_fails = True
+        other = ghost_instance()
+        await MemoryConsumer(shop.storage.tables, other).open()
+        beats = shop.faults.beats
+        await until(lambda: shop.faults.beats >= beats + 30)
+        assert not shop.storage.tables.register[other.id].dead
+        shop.faults.every_third_beat_fails = False
+        await until(lambda: other.id not in shop.storage.tables.register)
+
+
+async def test_a_leader_that_is_not_registered_is_followed(shop: Shop) -> None:
+    @shop.app.task(name="work")
+    async def work() -> None: ...
+
+    shop.storage.tables.leader = ghost_instance().id
+    async with shop.worker(**FAST) as worker:
+        await until(lambda: shop.storage.tables.leader == worker.instance.id)
 
 
 async def test_beats_go_on_while_jobs_finish_after_a_stop(shop: Shop) -> None:

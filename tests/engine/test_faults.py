@@ -9,9 +9,10 @@ import pytest
 
 from prinia import INJECTED, Context, Fixed
 from prinia.errors import StorageError, StorageUnavailable
-from prinia.job import JobState
+from prinia.job import ClaimedJob, JobState
 from prinia.outcome import Ack, AckKind
-from tests.engine.kit import Shop, until
+from prinia.worker.ledger import Counts, Ledger
+from tests.engine.kit import Shop, flusher_of, ghost_instance, until
 
 GONE = StorageUnavailable("server closed the connection")
 
@@ -259,6 +260,23 @@ async def test_flushes_are_ordered_bounded_and_have_each_id_once(
         assert ids == sorted(set(ids))
         assert len(flush) <= 40
         assert size(flush) <= 5_000 or len(flush) == 1
+
+
+async def test_two_outcomes_of_one_job_are_never_in_one_flush(shop: Shop) -> None:
+    """A job handed back may be claimed anew before that was recorded: the receipt names ids, not tokens."""
+    ledger = Ledger()
+    flusher = flusher_of(shop.storage.consumer(ghost_instance()), ledger, Counts())
+    for id in (3, 1, 2, 3, 1):
+        token = ledger.new_token()
+        ledger.answered(token, 1)
+        job = ClaimedJob(id, token, "t", "default", 0, 1, 5, 0, b"{}")
+        flusher.add(Ack(id, token, AckKind.COMPLETE), job, "completed")
+    await flusher.flush()
+    await flusher.flush()
+    assert [[(ack.id, ack.token) for ack in flush] for flush in shop.faults.flushes] == [
+        [(1, 2), (2, 3), (3, 1)], [(1, 5), (3, 4)],
+    ]  # fmt: skip
+    assert ledger.tokens() == []
 
 
 async def test_a_job_that_comes_back_at_once_is_no_trouble_for_its_own_ack(shop: Shop) -> None:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 import threading
 import time
 from collections.abc import Callable
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 
 import pytest
 
 from prinia import INJECTED, Cancel, Context, Fail, Fixed, Retry, Snooze
 from prinia.job import JobSpec, JobState
 from prinia.worker import run as run_module
-from tests.engine.kit import Shop, until
+from prinia.worker.ledger import Counts, Ledger
+from prinia.worker.threads import Threads
+from tests.engine.kit import Shop, flusher_of, ghost_instance, until
 
 TENANT: ContextVar[str] = ContextVar("tenant", default="nobody")
 
@@ -419,6 +422,31 @@ class TestTimeLimit:
             job = await slow.aenqueue()
             await shop.until(JobState.FAILED, job.id)
         assert shop.record(job.id).errors[0].kind == "Timeout"
+
+
+async def test_a_handler_cancelled_before_its_first_step_is_not_forgotten(shop: Shop) -> None:
+    @shop.app.task(name="noop")
+    async def noop() -> None:
+        await asyncio.sleep(3600)
+
+    job = await noop.aenqueue()
+    consumer = shop.storage.consumer(ghost_instance())
+    await consumer.open()
+    claim = await consumer.claim(1, token=1)
+    ledger, counts, changed = Ledger(), Counts(), asyncio.Event()
+    ledger.answered(ledger.new_token(), 1)
+    flusher = flusher_of(consumer, ledger, counts)
+    runner = run_module.Runner(
+        shop.app.tasks, flusher, ledger, counts,
+        concurrency=1, threads=Threads(1), variables=copy_context(), changed=changed, random=random.random,
+        worker="w", instance=ghost_instance().id,
+    )  # fmt: skip
+    runner.add(claim.jobs)
+    runner.cancel()
+    await runner.until_idle()
+    await flusher.flush()
+    assert counts["given_back"] == 1
+    assert (shop.state(job.id), shop.record(job.id).attempt) == (JobState.READY, 0)
 
 
 async def test_an_expired_job_is_cancelled_without_running(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:

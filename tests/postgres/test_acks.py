@@ -1,9 +1,9 @@
 """Acks: rows somebody else holds are busy, a lost reply is no loss, nobody locks another out, and the archive is never
 in the way.
 
-Seen to fail with: rows locked without "skip locked"; owner and token not left behind; flushes and cancels that wait
-for locks in opposite orders; an ack that does not make the leaf that it lacks; leaves attached under a lock that readers feel
-(`create table … partition of`); makers that do not wait for each other; leaves clipped to nobody.
+Seen to fail with: rows locked without "skip locked"; owner and token not left behind; flushes and cancels that wait for
+locks in opposite orders; an ack that does not make the leaf that it lacks; leaves attached under a lock that readers
+feel; makers that do not wait for each other; leaves clipped to nobody.
 """
 
 from __future__ import annotations

@@ -283,7 +283,7 @@ async def test_a_dry_look_does_not_walk_the_dead(lab: Lab, monkeypatch: pytest.M
 
     async def floor_follows() -> bool:
         await lab.push_one()
-        assert len((await worker.claim()).jobs) == 1
+        await lab.finish(await worker.one(), worker)
         floor = mark(worker).lanes["default", 0].floor
         return floor is not None and floor > end
 
@@ -308,7 +308,7 @@ async def test_a_backlog_pushed_at_once_does_not_slow_down(lab: Lab) -> None:
         return sum(plan.buffers for plan in spy.taken() if "skip locked" in plan.text)
 
     costs = [await cost() for _ in range(5)]
-    assert costs[-1] < 2 * costs[0], costs
+    assert costs[-1] < 1.4 * costs[0], costs
 
 
 async def cheapest_claim(lab: Lab, worker: StandIn, spy: Spy) -> int:
@@ -329,7 +329,10 @@ async def test_excluded_rows_are_passed_once(lab: Lab) -> None:
     assert not (await worker.claim()).jobs
     spy = Spy()
     await spy.watch(await inside(worker)._claims.connect())
-    assert await cheapest_claim(lab, worker, spy) < 100
+    [id] = await lab.push(job())
+    assert [job.id for job in (await worker.claim(10, thorough=False)).jobs] == [id]
+    [plan] = spy.taken()
+    assert plan.buffers < 100
     assert not (await worker.claim(10, thorough=True)).jobs
     assert max(plan.buffers for plan in spy.taken()) > 100, "a thorough claim looks from the floor, over all of them"
     late = await lab.value(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -110,10 +111,19 @@ def test_a_fork_with_an_open_pool(migrated: str) -> None:
 
 
 async def test_opens_nest_and_close_in_any_order(lab: Lab) -> None:
-    storage = PostgresStorage(lab.dsn)
+    together = threading.Barrier(8)
+    racing = True
+
+    def dsn() -> str:
+        if racing:
+            together.wait(10)
+        return lab.dsn
+
+    storage = PostgresStorage(dsn)
     before = await call(connected, lab)
     with ThreadPoolExecutor(8) as threads:
         list(threads.map(lambda _: storage.open(), range(8)))
+    racing = False
     for _ in range(4):
         await storage.aopen()
     await asyncio.gather(*(storage.aopen() for _ in range(4)))

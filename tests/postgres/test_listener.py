@@ -128,7 +128,9 @@ async def test_what_others_notify_is_ignored(lab: Lab, payload: str) -> None:
 
 async def test_nothing_is_left_of_it(lab: Lab) -> None:
     """A worker closes and another opens in the same loop: what reuses the socket's number must work."""
+    sockets = asyncio.get_running_loop()._selector.get_map()  # type: ignore[attr-defined]
     for _ in range(3):
+        before = set(sockets)
         worker = await lab.worker()
         await rung_by_a_push(lab, worker)
         await bell(worker).disarm()
@@ -137,6 +139,7 @@ async def test_nothing_is_left_of_it(lab: Lab) -> None:
         of_before = listener(worker)
         await worker.close()
         assert not of_before.listening
+        assert set(sockets) <= before
         connections = [await within(5, lab.connect()) for _ in range(4)]
         for connection in connections:
             await within(5, connection.execute("select 1"))

@@ -46,8 +46,8 @@ class Sql:
         size = len(schema.encode(errors="replace"))
         if not 0 < size <= MAX_SCHEMA_BYTES or schema.startswith("pg_") or re.search(r"[\0{}]|\$\$", schema):
             raise ConfigurationError(
-                f"schema {schema!r} cannot be used: give a name of 1 to {MAX_SCHEMA_BYTES} bytes that does not start with"
-                " pg_ and holds no braces, no $$ and no NUL"
+                f"schema {schema!r} cannot be used: give a name of 1 to {MAX_SCHEMA_BYTES} bytes that does not start"
+                " with pg_ and holds no braces, no $$ and no NUL"
             )
         self.schema = schema
         self.quoted = '"' + schema.replace('"', '""') + '"'
