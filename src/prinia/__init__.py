@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from prinia.app import Prinia
 from prinia.client import AppAWithin, AppWithin
-from prinia.codec import Codec, JsonCodec
 from prinia.context import INJECTED, Context
 from prinia.errors import (
     ColourError,
@@ -41,7 +40,6 @@ from prinia.errors import (
     StorageUnavailable,
     TaskDefinitionError,
     UniqueBusy,
-    UnknownTask,
 )
 from prinia.handle import Job
 from prinia.job import AttemptError, JobRecord, JobState
@@ -59,7 +57,6 @@ __all__ = [
     "AsyncTask",
     "AttemptError",
     "Cancel",
-    "Codec",
     "ColourError",
     "ConfigurationError",
     "ConnectionKindError",
@@ -82,7 +79,6 @@ __all__ = [
     "JobOptions",
     "JobRecord",
     "JobState",
-    "JsonCodec",
     "MigrationError",
     "MigrationsPending",
     "NewJob",
@@ -103,6 +99,5 @@ __all__ = [
     "TaskDefinitionError",
     "TaskOptions",
     "UniqueBusy",
-    "UnknownTask",
     "Within",
 ]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import sys
 import threading
 from collections.abc import AsyncIterable, Callable, Coroutine, Iterable, Mapping, Sequence
@@ -12,8 +11,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, Unpack, cast, overload
 
 from prinia.client import AppAWithin, AppWithin, Client
+from prinia.colour import refuse_in_loop
 from prinia.connection import AnyAsync, SyncConn, is_async
-from prinia.errors import ConfigurationError, MigrationsPending, TaskDefinitionError
+from prinia.errors import ConfigurationError, TaskDefinitionError
 from prinia.handle import Job, check_id
 from prinia.job import MAX_ARGS_BYTES
 from prinia.newjob import NewJob
@@ -68,6 +68,7 @@ class Prinia:
         self._given_dsn = dsn
         self._listen_dsn = None if listen_dsn is None else _as_libpq("listen_dsn", listen_dsn)
         self._storage = storage
+        self._has_own_storage = storage is not None
         self._max_args_bytes = max_args_bytes
         self._making = threading.Lock()
         self._registry = Registry()
@@ -82,8 +83,13 @@ class Prinia:
     def dsn(self) -> str:
         """The libpq URL of the database. Of ``embedded:PATH`` it starts the server if need be, and then blocks.
 
-        Raises `ConfigurationError` when none is set.
+        Raises `ConfigurationError` when none is set, or when the app was given a storage of its own.
         """
+        if self._has_own_storage and self._given_dsn is None:
+            raise ConfigurationError(
+                f"this app was given a storage ({type(self._storage).__name__}): it has no database URL, and Prinia"
+                " makes no tables for it"
+            )
         dsn = _find_dsn(self._given_dsn)
         if dsn.startswith("embedded:"):
             from prinia.embedded import open_dsn
@@ -207,21 +213,24 @@ class Prinia:
 
     def migrate(self) -> None:
         """Bring Prinia's tables to this version; nothing happens when they are. Blocks. Raises `MigrationError`."""
+        refuse_in_loop("app.migrate()", "asyncio.to_thread(app.migrate)")
         from prinia.storage.postgres.migrate import migrate
 
         migrate(self.dsn, schema=self.schema)
 
     def check_migrations(self) -> None:
         """Raise `MigrationsPending` when Prinia's tables are missing or older than this version. Blocks, reads only."""
-        from prinia.storage.postgres.migrate import pending
+        refuse_in_loop("app.check_migrations()", "asyncio.to_thread(app.check_migrations)")
+        from prinia.storage.postgres.migrate import check
 
-        if missing := pending(self.dsn, self.schema):
-            labels = ", ".join(migration.label for migration in missing)
-            option = "" if self.schema == _SCHEMA else f" --schema {shlex.quote(self.schema)}"
-            raise MigrationsPending(f"schema {self.schema} lacks {labels}. Run: prinia migrate{option}")
+        check(self.dsn, self.schema)
 
     def open(self) -> None:
-        """Open the pool for blocking calls, as ``with app`` does. Opens nest: each needs a `close`."""
+        """Open the pool for blocking calls, as ``with app`` does. Opens nest: each needs a `close`.
+
+        Raises `ColourError` inside a running event loop.
+        """
+        refuse_in_loop("with app", "app.aopen(), or: async with app")
         self.storage.open()
 
     def close(self) -> None:

@@ -4,8 +4,7 @@
 
     PriniaError
     ├── ConfigurationError            a setting is missing or makes no sense
-    │   ├── TaskDefinitionError       a function cannot be a task as it is written (also a TypeError)
-    │   └── UnknownTask               no task of that name is registered (also a LookupError)
+    │   └── TaskDefinitionError       a function cannot be a task as it is written (also a TypeError)
     ├── EnqueueError                  nothing was stored
     │   ├── InvalidArguments          arguments do not fit the task (also a TypeError)
     │   ├── InvalidOptions            an option is unknown or out of range (also a ValueError)
@@ -49,10 +48,6 @@ class ConfigurationError(PriniaError):
 
 class TaskDefinitionError(ConfigurationError, TypeError):
     """A function cannot be a task as it is written; the text says what to change."""
-
-
-class UnknownTask(ConfigurationError, LookupError):
-    """No task of that name is registered with this app."""
 
 
 class EnqueueError(PriniaError):

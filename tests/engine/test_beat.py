@@ -195,6 +195,7 @@ async def test_a_leader_that_stops_is_followed(shop: Shop) -> None:
 
 async def test_missed_beats_of_our_own_kill_nobody(shop: Shop) -> None:
     """While the database was away nobody could beat: that proves nothing about anybody."""
+
     @shop.app.task(name="work")
     async def work() -> None: ...
 

@@ -169,9 +169,7 @@ async def test_what_cannot_start_is_handed_back_to_others(shop: Shop, monkeypatc
         await shop.until(JobState.COMPLETED, *held)
 
 
-async def test_an_unknown_task_is_left_to_a_worker_that_knows_it(
-    shop: Shop, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_an_unknown_task_is_left_to_a_worker_that_knows_it(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
     @shop.app.task(name="known")
     async def known() -> None: ...
 

@@ -237,9 +237,7 @@ async def test_a_locked_row_holds_up_no_others(shop: Shop) -> None:
         assert await stuck.aresult(timeout=10) == 7
 
 
-async def test_flushes_are_ordered_bounded_and_have_each_id_once(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_flushes_are_ordered_bounded_and_have_each_id_once(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("prinia.worker.ack.FLUSH_BYTES", 5_000)
     monkeypatch.setattr("prinia.worker.ack.FLUSH_ROWS", 40)
 
@@ -281,6 +279,7 @@ async def test_two_outcomes_of_one_job_are_never_in_one_flush(shop: Shop) -> Non
 
 async def test_a_job_that_comes_back_at_once_is_no_trouble_for_its_own_ack(shop: Shop) -> None:
     """A retry whose ack's answer was lost may be claimed and done again before that ack is sent anew."""
+
     @shop.app.task(name="twice")
     async def twice(ctx: Context = INJECTED) -> int:
         if ctx.attempt < 4:

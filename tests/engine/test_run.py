@@ -174,9 +174,7 @@ async def test_a_retry_waits_as_long_as_its_policy_says(shop: Shop) -> None:
     "error", [asyncio.CancelledError(), KeyboardInterrupt("k"), SystemExit(3), GeneratorExit(), BaseException("base")]
 )
 @pytest.mark.parametrize("threaded", [False, True])
-async def test_whatever_a_handler_raises_hurts_its_job_alone(
-    shop: Shop, error: BaseException, threaded: bool
-) -> None:
+async def test_whatever_a_handler_raises_hurts_its_job_alone(shop: Shop, error: BaseException, threaded: bool) -> None:
     def raise_it() -> None:
         raise error
 
@@ -285,9 +283,7 @@ async def test_arguments_that_do_not_decode_are_a_failed_attempt(shop: Shop) -> 
     async def typed(order: int) -> None:
         calls.append(order)
 
-    [pushed] = shop.storage.push(
-        [JobSpec(task="typed", args=b'{"order": "nine"}', max_attempts=2, retry=Fixed(0))]
-    )
+    [pushed] = shop.storage.push([JobSpec(task="typed", args=b'{"order": "nine"}', max_attempts=2, retry=Fixed(0))])
     async with shop.worker():
         job = await typed.aenqueue(9)
         await shop.until(JobState.FAILED, pushed.id)

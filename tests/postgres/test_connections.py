@@ -64,6 +64,17 @@ async def test_whatever_the_database_has_set(lab: Lab) -> None:
         assert [error.message for error in record.errors][-1] == "é\\"
 
 
+async def test_the_server_notices_a_client_that_is_gone(lab: Lab) -> None:
+    """Its session would hold bells and rows as long as the server's machine keeps the connection."""
+    worker = await lab.worker()
+    host = conninfo.conninfo_to_dict(lab.dsn).get("host")
+    lines = inside(worker)._claims, inside(worker)._acks, inside(worker).bell._listener._line
+    for line in lines:
+        [(idle, source)] = await line.run(b"select setting, source from pg_settings where name = 'tcp_keepalives_idle'")
+        # On a Unix socket the setting reads as 0: nothing can be lost there.
+        assert (idle, source) == ("0" if str(host).startswith("/") else "10", "session")
+
+
 # -- pools -------------------------------------------------------------------------------------------------------
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from prinia import INJECTED, ConfigurationError, Context, JobFailed, JobNotFound, MigrationsPending, Prinia
+from prinia import INJECTED, ColourError, ConfigurationError, Context, JobFailed, JobNotFound, MigrationsPending, Prinia
 from prinia.storage.memory import MemoryStorage
 from prinia.storage.postgres import PostgresStorage
 
@@ -149,7 +149,7 @@ async def test_a_worker_of_the_app_runs_its_jobs() -> None:
 
 def test_an_app_migrates_its_database(database: str) -> None:
     app = Prinia(database, schema="jobs")
-    with pytest.raises(MigrationsPending, match=r"schema jobs lacks 0001_.*\. Run: prinia migrate --schema jobs$"):
+    with pytest.raises(MigrationsPending, match=r"no Prinia tables in schema 'jobs'\. Run: prinia migrate --schema jobs$"):
         app.check_migrations()
     app.migrate()
     app.check_migrations()
@@ -186,3 +186,18 @@ def test_an_app_can_be_made_and_filled_without_a_driver() -> None:
     )
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ)
     assert answer.stdout == "ok\n"
+
+
+def test_an_app_with_its_own_storage_never_touches_the_environments_database(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DATABASE_URL", "postgresql://somebody/elses")
+    app = Prinia(storage=MemoryStorage())
+    for call in (lambda: app.dsn, app.migrate, app.check_migrations):
+        with pytest.raises(ConfigurationError, match="was given a storage"):
+            call()
+
+
+async def test_blocking_calls_of_the_app_refuse_a_running_loop() -> None:
+    app = Prinia(storage=MemoryStorage())
+    for call in (app.migrate, app.check_migrations, app.open):
+        with pytest.raises(ColourError, match="Write: await"):
+            call()

@@ -14,6 +14,7 @@ import click
 from prinia.app import Prinia
 from prinia.cli.place import describe
 from prinia.cli.target import find_app
+from prinia.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from prinia.worker import Worker
@@ -66,13 +67,20 @@ def worker(
 
 def _banner(app: Prinia, serving: Worker, concurrency: int) -> str:
     lines = {
-        "database": f"{describe(app.dsn)}, schema {app.schema!r}",
+        "database": _place(app),
         "queues": ", ".join(serving.queues),
         "tasks": ", ".join(sorted(app.tasks)),
         "concurrency": str(concurrency),
     }
     head = f"Prinia {metadata.version('prinia')}: worker {serving.name!r}, process {os.getpid()}"
     return "\n".join([head, *(f"  {what:<12} {value}" for what, value in lines.items())])
+
+
+def _place(app: Prinia) -> str:
+    try:
+        return f"{describe(app.dsn)}, schema {app.schema!r}"
+    except ConfigurationError:  # an app that was given a storage of its own
+        return type(app.storage).__name__
 
 
 def _log_to_stderr(level: str) -> None:

@@ -101,9 +101,7 @@ class Worker:
         """What it has done since it was made, and what it is doing."""
         counts, life = Counts(self._counts), self._life
         if life is not None:
-            counts.update(
-                started=life.started, running=life.running, waiting=life.waiting, unrecorded=life.unrecorded
-            )
+            counts.update(started=life.started, running=life.running, waiting=life.waiting, unrecorded=life.unrecorded)
         return WorkerStats(**counts)
 
     async def run(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -10,7 +11,7 @@ import psycopg
 from psycopg import errors as pg
 
 from prinia.errors import MigrationsPending, StorageError, StorageUnavailable
-from prinia.storage.postgres.sql import Statement
+from prinia.storage.postgres.sql import Statement, migrate_command
 
 #: A connection that the network swallowed is noticed after about half a minute, not after the kernel's two hours.
 KEEPALIVE: dict[str, Any] = {
@@ -40,6 +41,10 @@ HOT_SETTINGS = BASE_SETTINGS | {
     "plan_cache_mode": "force_generic_plan",
 }
 
+#: The server's side of `KEEPALIVE`: a session whose client's machine is gone may hold a bell or rows for half a minute,
+#: not for two hours.
+SERVER_KEEPALIVE = {"tcp_keepalives_idle": "10", "tcp_keepalives_interval": "5", "tcp_keepalives_count": "3"}
+
 _MISSING = (pg.UndefinedTable, pg.UndefinedFunction, pg.InvalidSchemaName, pg.UndefinedColumn)
 #: SQLSTATE classes of trouble that passes by itself: connections, resources, shutdown, a standby that was promoted.
 _PASSING_CLASSES = ("08", "53", "57")
@@ -51,10 +56,9 @@ def translate(error: psycopg.Error, *, schema: str = "prinia") -> StorageError:
     detail = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
     state = error.sqlstate or ""
     if isinstance(error, _MISSING):
-        option = "" if schema == "prinia" else f" --schema {schema!r}"
         return MigrationsPending(
             f"Prinia's tables in schema {schema!r} are missing or older than this version ({detail});"
-            f" run: prinia migrate{option}"
+            f" run: {migrate_command(schema)}"
         )
     if isinstance(error, _PASSING) or state[:2] in _PASSING_CLASSES:
         return StorageUnavailable(f"the database cannot serve this now: {detail}")
@@ -119,9 +123,10 @@ class AsyncLine:
         if self._connection is not None and not self._connection.closed:
             return self._connection
         await self.close()
+        dsn = await asyncio.to_thread(self._dsn)  # of an embedded server it may have to start that first
         with translated(self._schema):
             connection = await psycopg.AsyncConnection.connect(
-                self._dsn(), autocommit=True, application_name=self._name, prepare_threshold=None, **KEEPALIVE
+                dsn, autocommit=True, application_name=self._name, prepare_threshold=None, **KEEPALIVE
             )
             try:
                 await connection.set_isolation_level(psycopg.IsolationLevel.READ_COMMITTED)
@@ -131,7 +136,7 @@ class AsyncLine:
                 if self.direct:
                     connection.prepare_threshold = 0
                     connection.prepared_max = 500
-                    await connection.execute(_assignments(self._settings, local=False))
+                    await connection.execute(_assignments({**self._settings, **SERVER_KEEPALIVE}, local=False))
             except BaseException:
                 await connection.close()
                 raise

@@ -6,7 +6,8 @@ import base64
 import json
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from datetime import datetime
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -33,6 +34,32 @@ PROBE_SHARE = 0.05
 CLAIM_SETTINGS = HOT_SETTINGS | {"synchronous_commit": "off"}
 #: The parts of a flush are joined by hash: estimates of one row lead to nested loops, which grow with its square.
 ACK_SETTINGS = HOT_SETTINGS | {"enable_nestloop": "off"}
+
+
+class _Answer(NamedTuple):
+    """The one row of ``claim.sql``: the jobs, the tips, the lanes found, and what the marks want to know."""
+
+    ids: list[int] | None
+    tasks: list[str]
+    queues: list[str]
+    priorities: list[int]
+    attempts: list[int]
+    max_attempts: list[int]
+    crashes: list[int]
+    args: list[bytes]
+    extras: list[str | None]
+    tip_queues: list[str] | None
+    tip_priorities: list[int]
+    tip_times: list[datetime]
+    tip_ids: list[int]
+    found_queues: list[str] | None
+    found_priorities: list[int]
+    probe_seconds: float
+    server_now: float
+    xid: int | None
+    xmin: int
+    paused: list[str] | None
+    suspects: bool
 
 
 class _Extras(msgspec.Struct):
@@ -83,7 +110,7 @@ class PostgresConsumer:
     async def open(self) -> None:
         """Connect, check the schema, make sure of the archive, register."""
         await acheck(await self._claims.connect(), schema=self._sql.schema)
-        await self._acks.run(self._sql.statement("select {schema}.make_leaves()"))
+        await self._acks.run(self._sql.query("make_leaves"))
         await self._acks.run(
             self._sql.query("register"),
             {
@@ -179,22 +206,18 @@ class PostgresConsumer:
                 "excluded": text_array(self._excluded),
             },
         )
-        found = list(zip(row[13] or (), row[14] or (), strict=True))
+        answer = _Answer(*row)
+        found = list(zip(answer.found_queues or (), answer.found_priorities or (), strict=True))
         if gaps:
-            self._probe_at = time.monotonic() + row[15] / PROBE_SHARE
+            self._probe_at = time.monotonic() + answer.probe_seconds / PROBE_SHARE
         self._marks.add(found)
-        known, paused = {key for key, _ in lanes} | set(found), row[19] or ()
+        known, paused = {key for key, _ in lanes} | set(found), answer.paused or ()
         visited = [key for key, _ in self._marks.in_order(turns) if key in known and key[0] not in paused]
-        taken: dict[LaneKey, Position] = {
-            (queue, priority): (at, job_id)
-            for queue, priority, at, job_id in zip(*(column or () for column in row[9:13]), strict=True)
-        }
-        ids = row[0] or ()
         now = time.monotonic()
-        self._marks.note(xid=row[17], now=now)
-        self._marks.advance(visited, taken, short=len(ids) < size)
-        self._marks.observe(server_now=row[16], xmin=row[18], now=now)
-        self._suspects = row[20]
+        self._marks.note(xid=answer.xid, now=now)
+        self._marks.advance(visited, _by_lane(row[9:13]), short=len(answer.ids or ()) < size)
+        self._marks.observe(server_now=answer.server_now, xmin=answer.xmin, now=now)
+        self._suspects = answer.suspects
         return self._jobs(token, row[:9])
 
     async def _claim_one_alone(self, token: int) -> list[ClaimedJob]:
@@ -234,12 +257,7 @@ class PostgresConsumer:
                 "excluded": text_array(self._excluded),
             },
         )
-        self._marks.jump(
-            {
-                (queue, priority): (at, job_id)
-                for queue, priority, at, job_id in zip(*(column or () for column in row[:4]), strict=True)
-            }
-        )
+        self._marks.jump(_by_lane(row[:4]))
         next_due: float | None = row[4]
         return next_due
 
@@ -266,7 +284,7 @@ class PostgresConsumer:
         except StorageError as error:
             if not lacks_leaf(error):
                 raise
-            await self._acks.run(self._sql.statement("select {schema}.make_leaves()"))
+            await self._acks.run(self._sql.query("make_leaves"))
             [(recorded, *_)] = await self._acks.run(statement, values)
         return () if recorded == len(acks) else acks
 
@@ -299,6 +317,14 @@ class PostgresConsumer:
         )
         mine = set(held)
         return frozenset(job.id for job in running if (job.id, job.token) not in mine)
+
+
+def _by_lane(columns: tuple[Any, ...]) -> dict[LaneKey, Position]:
+    """Positions by lane, of four arrays (queue, priority, due time, id) that are NULL when empty."""
+    return {
+        (queue, priority): (at, job_id)
+        for queue, priority, at, job_id in zip(*(column or () for column in columns), strict=True)
+    }
 
 
 def _step_down(limit: int) -> int:

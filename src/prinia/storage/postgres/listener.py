@@ -48,7 +48,7 @@ class Sleeper(Protocol):
         ...
 
 
-logger = logging.getLogger("prinia.listener")
+log = logging.getLogger("prinia.listener")
 
 #: A notification to oneself must arrive within this time, in seconds, or the connection cannot listen.
 PROOF_TIMEOUT = 3.0
@@ -148,7 +148,7 @@ class Listener:
             except (StorageError, psycopg.Error, OSError) as error:
                 failures += 1
                 if self.listening or failures == 1:
-                    logger.warning("the LISTEN connection was lost, workers poll meanwhile: %s", error)
+                    log.warning("the LISTEN connection was lost, workers poll meanwhile: %s", error)
                 self._lost()
                 await asyncio.sleep(random.uniform(0, min(RECONNECT_CAP, 0.1 * 2**failures)))
 
@@ -177,7 +177,7 @@ class Listener:
                         break
             self._connection = connection
         if not self._line.direct or not proven.done():
-            logger.warning(
+            log.warning(
                 "notifications do not arrive on this connection (a transaction pooler?): workers poll."
                 " Give listen_dsn, a URL that leads to the server itself, to be woken at once"
             )

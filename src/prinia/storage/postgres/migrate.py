@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import logging
 import re
-import shlex
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -38,9 +37,8 @@ from psycopg.rows import tuple_row
 from prinia.embedded import open_dsn
 from prinia.errors import ConfigurationError, MigrationError, MigrationsPending, StorageError
 from prinia.storage.postgres.connection import KEEPALIVE, translate
-from prinia.storage.postgres.sql import Sql
+from prinia.storage.postgres.sql import DEFAULT_SCHEMA, Sql, migrate_command
 
-DEFAULT_SCHEMA = "prinia"
 OLDEST_SERVER = 13
 #: A statement that waits longer than this for a table lock gives up, because whoever comes later waits behind it.
 LOCK_TIMEOUT = 3.0
@@ -162,8 +160,7 @@ def require(recorded: Sequence[Recorded], schema: str) -> None:
     what = f"schema {schema!r} is older than this Prinia, it lacks {', '.join(m.label for m in lacking)}"
     if not recorded:
         what = f"there are no Prinia tables in schema {schema!r}"
-    option = "" if schema == DEFAULT_SCHEMA else f" --schema {shlex.quote(schema)}"
-    raise MigrationsPending(f"{what}. Run: prinia migrate{option}")
+    raise MigrationsPending(f"{what}. Run: {migrate_command(schema)}")
 
 
 def history(connection: psycopg.Connection[Any], schema: str) -> list[Recorded]:
@@ -184,9 +181,12 @@ async def ahistory(connection: psycopg.AsyncConnection[Any], schema: str) -> lis
     return await cursor.fetchall()
 
 
-def check(connection: psycopg.Connection[Any], schema: str = DEFAULT_SCHEMA) -> None:
-    """Raise `MigrationsPending` or `MigrationError` unless the schema fits this Prinia. Reads only."""
-    require(history(connection, schema), schema)
+def check(database: psycopg.Connection[Any] | str, schema: str = DEFAULT_SCHEMA) -> None:
+    """Raise `MigrationsPending` or `MigrationError` unless the schema fits this Prinia. Reads only.
+
+    ``database`` is a connection or a database URL.
+    """
+    require(_recorded(database, schema), schema)
 
 
 async def acheck(connection: psycopg.AsyncConnection[Any], schema: str = DEFAULT_SCHEMA) -> None:
@@ -199,10 +199,14 @@ def pending(database: psycopg.Connection[Any] | str, schema: str = DEFAULT_SCHEM
 
     Raises what `judge` raises, and `StorageUnavailable`.
     """
+    return list(judge(_recorded(database, schema)))
+
+
+def _recorded(database: psycopg.Connection[Any] | str, schema: str) -> list[Recorded]:
     if isinstance(database, psycopg.Connection):
-        return list(judge(history(database, schema)))
+        return history(database, schema)
     with _connected(database) as connection:
-        return list(judge(history(connection, schema)))
+        return history(connection, schema)
 
 
 def migrate(

@@ -60,7 +60,7 @@ class PostgresPulse:
 
     def prepare_archive(self) -> int:
         """`prinia.storage.protocol.Pulse.prepare_archive`."""
-        return self._count(self._sql.statement("select {schema}.make_leaves()"), {})
+        return self._count(self._sql.query("make_leaves"), {})
 
     def close(self) -> None:
         """Disconnect."""

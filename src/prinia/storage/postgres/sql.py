@@ -7,12 +7,15 @@ In them ``{schema}`` stands for the quoted name of Prinia's schema, ``{schema_li
 from __future__ import annotations
 
 import re
+import shlex
 from functools import cache
 from importlib.resources import files
 
 from prinia.errors import ConfigurationError
 
 MAX_SCHEMA_BYTES = 63
+
+DEFAULT_SCHEMA = "prinia"
 
 #: What the driver takes as SQL made at run time.
 Statement = bytes
@@ -34,6 +37,16 @@ def _literal(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
+def migrate_command(schema: str) -> str:
+    """What to type to bring this schema up to date.
+
+    Example::
+
+        migrate_command("my jobs")      # "prinia migrate --schema 'my jobs'"
+    """
+    return "prinia migrate" + ("" if schema == DEFAULT_SCHEMA else f" --schema {shlex.quote(schema)}")
+
+
 class Sql:
     """The statements of one schema.
 
@@ -44,10 +57,10 @@ class Sql:
 
     def __init__(self, schema: str) -> None:
         size = len(schema.encode(errors="replace"))
-        if not 0 < size <= MAX_SCHEMA_BYTES or schema.startswith("pg_") or re.search(r"[\0{}]|\$\$", schema):
+        if not 0 < size <= MAX_SCHEMA_BYTES or schema.startswith("pg_") or re.search(r"[\0{}]|\$\w*\$", schema):
             raise ConfigurationError(
                 f"schema {schema!r} cannot be used: give a name of 1 to {MAX_SCHEMA_BYTES} bytes that does not start"
-                " with pg_ and holds no braces, no $$ and no NUL"
+                " with pg_ and holds no braces, no $…$ and no NUL"
             )
         self.schema = schema
         self.quoted = '"' + schema.replace('"', '""') + '"'

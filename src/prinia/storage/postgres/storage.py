@@ -7,7 +7,7 @@ from collections.abc import Callable
 from weakref import WeakKeyDictionary
 
 from prinia.job import Instance
-from prinia.storage.postgres.client import Client
+from prinia.storage.postgres.callers import Callers
 from prinia.storage.postgres.consumer import PostgresConsumer
 from prinia.storage.postgres.listener import Listener
 from prinia.storage.postgres.pools import Pools
@@ -15,7 +15,7 @@ from prinia.storage.postgres.pulse import PostgresPulse
 from prinia.storage.postgres.sql import Sql
 
 
-class PostgresStorage(Client):
+class PostgresStorage(Callers):
     """`prinia.storage.protocol.Storage` on PostgreSQL 13 or newer.
 
     ``dsn`` is a libpq URL or connection string, or a function that gives it when it is first needed. ``listen_dsn``

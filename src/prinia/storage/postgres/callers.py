@@ -29,7 +29,7 @@ from prinia.storage.text import storable
 CANCEL_ROUNDS, CANCEL_PAUSE = 500, 0.01
 
 
-class Client:
+class Callers:
     """The callers' operations, over a pool or over a connection that the caller brings."""
 
     def __init__(self, sql: Sql, pools: Pools) -> None:
@@ -38,7 +38,7 @@ class Client:
         self._push = sql.query("push")
         self._find = sql.query("find")
         self._cancel = sql.query("cancel", end_waiting=sql.part("end_waiting"))
-        self._make_leaves = sql.statement("select {schema}.make_leaves()")
+        self._make_leaves = sql.query("make_leaves")
         self._pause = sql.query("pause")
         self._resume = sql.query("resume")
 
