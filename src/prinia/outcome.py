@@ -122,13 +122,13 @@ class Expired:
 
 
 @dataclass(frozen=True, slots=True)
-class GivenBack:
+class HandedBack:
     """The job never ran, or a stop interrupted it: back to the queue, uncounted, ``delay`` seconds from now."""
 
     delay: float = 0.0
 
 
-Outcome = Completed | Failed | Expired | GivenBack
+Outcome = Completed | Failed | Expired | HandedBack
 
 
 def decide(job: ClaimedJob, outcome: Outcome, random: float) -> Ack:
@@ -143,7 +143,7 @@ def decide(job: ClaimedJob, outcome: Outcome, random: float) -> Ack:
             return Ack(job.id, job.token, AckKind.COMPLETE, result=result)
         case Expired():
             return Ack(job.id, job.token, AckKind.CANCEL, reason="expired", uncounted=True)
-        case GivenBack(delay):
+        case HandedBack(delay):
             return Ack(job.id, job.token, AckKind.SNOOZE, delay=delay, uncounted=True)
         case Failed():
             return _decide_failed(job, outcome, random)

@@ -310,7 +310,7 @@ class Pulse:
 
 class TestDuties:
     def step(self, duties: Duties, now: float, **seen: Any) -> None:
-        duties.step(now, **({"suspects": {}, "dead": frozenset()} | seen))
+        duties.step(now, **({"silent": {}, "dead": frozenset()} | seen))
 
     def test_each_has_its_own_time(self) -> None:
         pulse = Pulse()
@@ -322,12 +322,12 @@ class TestDuties:
 
     def test_whom_it_declares_dead_is_rescued_until_nothing_is_left(self) -> None:
         pulse = Pulse()
-        self.step(Duties(pulse), 0.0, suspects={ghost_instance().id: 7})  # type: ignore[arg-type]
+        self.step(Duties(pulse), 0.0, silent={ghost_instance().id: 7})  # type: ignore[arg-type]
         assert pulse.calls[:5] == ["declare_dead", "rescue", "rescue", "rescue", "rescue"]
 
     def test_whoever_beat_meanwhile_is_left_alone(self) -> None:
         pulse = Pulse()
-        self.step(Duties(pulse), 0.0, suspects={ghost_instance().id: 6})  # type: ignore[arg-type]
+        self.step(Duties(pulse), 0.0, silent={ghost_instance().id: 6})  # type: ignore[arg-type]
         assert "rescue" not in pulse.calls
 
     def test_a_refusal_stops_none_of_the_others(self, caplog: pytest.LogCaptureFixture) -> None:
@@ -342,7 +342,7 @@ class TestDuties:
         pulse.gate.clear()
         leader = Leader(lambda: pulse)  # type: ignore[arg-type, return-value]
         for _ in range(3):
-            leader.look(suspects={}, dead=frozenset())
+            leader.look(silent={}, dead=frozenset())
         await until(lambda: pulse.calls == ["prepare_archive"])
         pulse.gate.set()
         await until(lambda: "free_strays" in pulse.calls)
@@ -355,13 +355,13 @@ class TestDuties:
         pulse = Pulse()
         pulse.errors = {"declare_dead": ZeroDivisionError("a bug")}
         leader = Leader(lambda: pulse)  # type: ignore[arg-type, return-value]
-        leader.look(suspects={ghost_instance().id: 7}, dead=frozenset())
+        leader.look(silent={ghost_instance().id: 7}, dead=frozenset())
         await until(lambda: "maintenance failed" in caplog.text)
         pulse.errors = {"prepare_archive": StorageUnavailable("gone")}
-        leader.look(suspects={}, dead=frozenset())
+        leader.look(silent={}, dead=frozenset())
         await until(lambda: "lost the database" in caplog.text)
         pulse.errors = {}
-        leader.look(suspects={}, dead=frozenset())
+        leader.look(silent={}, dead=frozenset())
         await until(lambda: "free_strays" in pulse.calls)
         leader.close()
         assert leader.join(10)

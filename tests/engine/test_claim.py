@@ -184,10 +184,10 @@ async def test_an_unknown_task_is_left_to_a_worker_that_knows_it(shop: Shop, cap
             [brand_new.job(), brand_new.job(), known.job()]  # in one claim, or in more
         )
         await shop.until(JobState.COMPLETED, jobs[2].id)
-        await until(lambda: old.stats.given_back == 2 and old.stats.unrecorded == 0)
+        await until(lambda: old.stats.handed_back == 2 and old.stats.unrecorded == 0)
         job = await brand_new.aenqueue()
         await (await known.aenqueue()).aresult(timeout=10)
-        assert old.stats.given_back == 2, "excluded from the first sight on"
+        assert old.stats.handed_back == 2, "excluded from the first sight on"
         assert [shop.record(id).attempt for id in (jobs[0].id, jobs[1].id, job.id)] == [0, 0, 0]
         async with Worker(shop.storage, new.app.tasks, name="new"):
             await shop.until(JobState.COMPLETED, jobs[0].id, jobs[1].id, job.id)

@@ -196,7 +196,7 @@ async def test_whatever_a_handler_raises_hurts_its_job_alone(shop: Shop, error: 
         before, job, after = await fine.aenqueue(), await bad.aenqueue(), await fine.aenqueue()
         await shop.until(JobState.FAILED, job.id)
         assert [await other.aresult(timeout=10) for other in (before, after)] == ["fine", "fine"]
-        assert worker.stats.lost == worker.stats.given_back == 0
+        assert worker.stats.lost == worker.stats.handed_back == 0
     assert shop.record(job.id).errors[0].kind.endswith(type(error).__name__)
 
 
@@ -441,7 +441,7 @@ async def test_a_handler_cancelled_before_its_first_step_is_not_forgotten(shop: 
     runner.cancel()
     await runner.until_idle()
     await flusher.flush()
-    assert counts["given_back"] == 1
+    assert counts["handed_back"] == 1
     assert (shop.state(job.id), shop.record(job.id).attempt) == (JobState.READY, 0)
 
 

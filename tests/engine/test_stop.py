@@ -55,7 +55,7 @@ async def test_running_jobs_finish_and_waiting_ones_go_back_uncounted(shop: Shop
     gate.set()
     await running
     assert shop.record(held).result == b"true"
-    assert worker.stats.given_back > 0
+    assert worker.stats.handed_back > 0
     assert not shop.storage.tables.register
 
 
@@ -80,7 +80,7 @@ async def test_past_the_limit_handlers_are_cancelled_and_handed_back_uncounted(s
     for job in jobs:
         record = shop.record(job.id)
         assert (record.state, record.attempt, record.crashes, record.errors) == (JobState.READY, 0, 0, ())
-    assert worker.stats.given_back == 2
+    assert worker.stats.handed_back == 2
 
 
 async def test_a_handler_may_use_its_cancellation_to_finish_or_to_steer(shop: Shop) -> None:

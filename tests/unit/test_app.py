@@ -149,7 +149,9 @@ async def test_a_worker_of_the_app_runs_its_jobs() -> None:
 
 def test_an_app_migrates_its_database(database: str) -> None:
     app = Prinia(database, schema="jobs")
-    with pytest.raises(MigrationsPending, match=r"no Prinia tables in schema 'jobs'\. Run: prinia migrate --schema jobs$"):
+    with pytest.raises(
+        MigrationsPending, match=r"no Prinia tables in schema 'jobs'\. Run: prinia migrate --schema jobs$"
+    ):
         app.check_migrations()
     app.migrate()
     app.check_migrations()

@@ -57,7 +57,7 @@ class Duties:
     Example::
 
         duties = Duties(storage.pulse(instance))
-        duties.step(time.monotonic(), suspects={}, dead=beat.dead)
+        duties.step(time.monotonic(), silent={}, dead=beat.dead)
     """
 
     pulse: Pulse
@@ -69,20 +69,20 @@ class Duties:
         ]
     )
 
-    def step(self, now: float, *, suspects: Mapping[UUID, int], dead: frozenset[UUID]) -> None:
-        """Declare ``suspects`` dead, rescue the jobs of all dead, then do what is due at ``now``.
+    def step(self, now: float, *, silent: Mapping[UUID, int], dead: frozenset[UUID]) -> None:
+        """Declare ``silent`` dead, rescue the jobs of all dead, then do what is due at ``now``.
 
         Raises `StorageUnavailable`; a refusal of one duty is logged and stops none of the others.
         """
-        for instance in self._declare(suspects) | dead:
+        for instance in self._declare(silent) | dead:
             self._try("rescue", lambda instance=instance: self._rescue(instance))  # type: ignore[misc]
         for periodic in self._periodic:
             if now >= periodic.due:
                 periodic.due = now + periodic.every
                 self._try(periodic.name, lambda periodic=periodic: periodic.run(self.pulse))  # type: ignore[misc]
 
-    def _declare(self, suspects: Mapping[UUID, int]) -> set[UUID]:
-        return {instance for instance, counter in suspects.items() if self.pulse.declare_dead(instance, counter)}
+    def _declare(self, silent: Mapping[UUID, int]) -> set[UUID]:
+        return {instance for instance, counter in silent.items() if self.pulse.declare_dead(instance, counter)}
 
     def _rescue(self, instance: UUID) -> None:
         total = 0
@@ -105,26 +105,26 @@ class Leader:
     Example::
 
         leader = Leader(lambda: storage.pulse(instance))
-        leader.look(suspects=watch.feed(beat.counters, now), dead=beat.dead)
+        leader.look(silent=watch.feed(beat.counters, now), dead=beat.dead)
     """
 
     def __init__(self, connect: Callable[[], Pulse]) -> None:
         self._connect = connect
         self._changed = threading.Condition()
-        self._suspects: dict[UUID, int] = {}
+        self._silent: dict[UUID, int] = {}
         self._dead: frozenset[UUID] = frozenset()
         self._looked = False
         self._leading = False
         self._closed = False
         self._thread: threading.Thread | None = None
 
-    def look(self, *, suspects: Mapping[UUID, int], dead: frozenset[UUID]) -> None:
+    def look(self, *, silent: Mapping[UUID, int], dead: frozenset[UUID]) -> None:
         """This instance leads, and its heartbeat has just seen this. Returns at once."""
         with self._changed:
             if not self._leading:
                 self._leading = True
                 log.info("this worker leads: it does the maintenance")
-            self._suspects = dict(suspects)
+            self._silent = dict(silent)
             self._dead = dead
             self._looked = True
             self._changed.notify()
@@ -154,16 +154,16 @@ class Leader:
         with self._changed:
             self._changed.wait_for(lambda: self._looked or self._closed)
             self._looked = False
-            return None if self._closed else (self._suspects, self._dead)
+            return None if self._closed else (self._silent, self._dead)
 
     def _run(self) -> None:
         pulse = self._connect()
         duties = Duties(pulse)
         while (seen := self._next()) is not None:
             try:
-                duties.step(time.monotonic(), suspects=seen[0], dead=seen[1])
+                duties.step(time.monotonic(), silent=seen[0], dead=seen[1])
             except StorageUnavailable as error:
                 log.debug("maintenance lost the database: %s", error)
-            except Exception:
+            except Exception:  # the thread must outlive a bug, or nothing would be rescued any more
                 log.exception("maintenance failed, it is tried again later")
         pulse.close()

@@ -15,7 +15,7 @@ from typing import Any
 from prinia.clock import Clock
 from prinia.errors import StorageError
 from prinia.job import ClaimedJob
-from prinia.outcome import Expired, GivenBack
+from prinia.outcome import Expired, HandedBack
 from prinia.storage.protocol import Claim, Consumer
 from prinia.worker.ack import Flusher
 from prinia.worker.ledger import Counts, Ledger
@@ -148,7 +148,7 @@ class Claimer:
     def _accepts(self, job: ClaimedJob) -> bool:
         """Whether to run it; otherwise it is dealt with."""
         if self._stop.is_set():
-            self._runner.finish(job, GivenBack())
+            self._runner.finish(job, HandedBack())
         elif job.task not in self._known:
             self._leave_to_others(job)
         elif job.extras is not None and job.extras.expired:
@@ -167,7 +167,7 @@ class Claimer:
                 "job %d needs task %r, which this worker does not know; such jobs are left to others",
                 job.id, job.task,
             )  # fmt: skip
-        self._runner.finish(job, GivenBack())
+        self._runner.finish(job, HandedBack())
 
     def _room(self) -> int:
         runner, now = self._runner, self._clock.monotonic()
@@ -183,7 +183,7 @@ class Claimer:
             self._started, self._started_at = runner.started, now
         elif now - self._started_at >= STALLED:
             self._pace.stalled()
-            runner.give_back_waiting()
+            runner.hand_back_waiting()
 
     async def _wait_for_room(self) -> None:
         await self._pass_on()

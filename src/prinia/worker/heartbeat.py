@@ -130,7 +130,7 @@ class Heartbeat:
         if not leads and (beat.leader is None or beat.leader in dead or beat.leader not in beat.counters):
             leads = pulse.lead(beat.leader, beat.term)
         if leads:
-            self._leader.look(suspects=dead, dead=beat.dead)
+            self._leader.look(silent=dead, dead=beat.dead)
         else:
             self._leader.resign()
 
@@ -140,7 +140,7 @@ class Heartbeat:
         while not self._stopped.wait(wait):
             try:
                 wait = self.beat(pulse, time.monotonic())
-            except Exception:
+            except Exception:  # a worker without a heartbeat would be declared dead: whatever it was, go on
                 log.exception("a heartbeat went wrong; the next one is due in %.1f s", self._every)
                 wait = self._every
         pulse.close()

@@ -15,7 +15,7 @@ Counts: TypeAlias = Counter[str]
 class WorkerStats:
     """Counts since the worker started, over all its instances.
 
-    Every claimed job is, in the end, in one of ``completed failed retried cancelled snoozed given_back lost
+    Every claimed job is, in the end, in one of ``completed failed retried cancelled snoozed handed_back lost
     left_behind``; ``running`` and ``waiting`` (claimed, not started) and ``unrecorded`` are of this moment.
     ``left_behind`` could not be recorded before a bounded stop ended: those jobs are rescued by other workers.
     ``abandoned`` handlers ignored their cancellation and may still run.
@@ -28,7 +28,7 @@ class WorkerStats:
     retried: int = 0
     cancelled: int = 0
     snoozed: int = 0
-    given_back: int = 0
+    handed_back: int = 0
     lost: int = 0
     left_behind: int = 0
     abandoned: int = 0

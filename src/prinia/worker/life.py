@@ -163,7 +163,7 @@ class Life:
         """Stop claiming, hand back what has not started, let jobs finish until the limit, then cancel; record all."""
         self._claimer.stop()
         self._runner.stop()
-        self._runner.give_back_waiting()
+        self._runner.hand_back_waiting()
         hurry = self._equipment.stop_now.wait()
         await self._before_death(self._jobs_ended(claiming), hurry, self._settings.stop_timeout)
         self._runner.cancel()

@@ -27,7 +27,7 @@ from uuid import UUID
 from prinia.context import Context
 from prinia.errors import NotStorable
 from prinia.job import ClaimedJob
-from prinia.outcome import Ack, AckKind, Completed, Expired, Fail, Failed, GivenBack, Outcome, decide
+from prinia.outcome import Ack, AckKind, Completed, Expired, Fail, Failed, HandedBack, Outcome, decide
 from prinia.task import Task
 from prinia.worker.ack import Flusher
 from prinia.worker.deadlines import Deadline, Deadlines
@@ -146,19 +146,19 @@ class Runner:
         except Exception as error:  # a handler may raise Snooze("soon")
             outcome = failed(error)
             ack = decide(job, outcome, self._random())
-        self._flusher.add(ack, job, "given_back" if isinstance(outcome, GivenBack) else _COUNTERS[ack.kind])
+        self._flusher.add(ack, job, "handed_back" if isinstance(outcome, HandedBack) else _COUNTERS[ack.kind])
         if isinstance(outcome, Failed):
             _report(job, ack.kind, ack.delay, outcome)
         elif isinstance(outcome, Expired):
             log.info("job %d (%s) expired before it could start", job.id, job.task)
 
-    def give_back_waiting(self) -> int:
+    def hand_back_waiting(self) -> int:
         """Hand back, uncounted, what has not started. Returns how many."""
         jobs = [*self._parked, *self._waiting]
         self._parked.clear()
         self._waiting.clear()
         for job in jobs:
-            self.finish(job, GivenBack())
+            self.finish(job, HandedBack())
         return len(jobs)
 
     def claimed(self) -> list[ClaimedJob]:
@@ -211,7 +211,7 @@ class Runner:
             if run.ending is Ending.LOST:
                 self._drop(run.job)
             else:
-                self.finish(run.job, _timed_out(run) if run.ending is Ending.TIMEOUT else GivenBack())
+                self.finish(run.job, _timed_out(run) if run.ending is Ending.TIMEOUT else HandedBack())
             run.ending = Ending.ABANDONED
             log.warning("job %d (%s) ignores its cancellation; its handler is left behind", run.job.id, run.job.task)
         self._counts["abandoned"] += len(runs)
@@ -367,7 +367,7 @@ def _overruled(run: Run, outcome: Outcome) -> Outcome:
     if run.ending is Ending.TIMEOUT:
         return _timed_out(run)
     if isinstance(outcome, Failed) and outcome.steering is None:
-        return GivenBack()
+        return HandedBack()
     return outcome
 
 
