@@ -1,7 +1,8 @@
 """The enqueue function: for every driver and every role, and keys that hold whatever races.
 
-Seen to fail with: `security definer` or the pinned search_path left out; EXECUTE left to PUBLIC; args read as jsonb;
-keys pushed in the order given (deadlock); the holder looked for in the statement of the insert.
+Seen to fail with: `security definer` or the pinned search_path left out, in `enqueue` and in `ring`; EXECUTE left to
+PUBLIC; args read as jsonb; surrogates sent as json; an infinite due time let in; keys pushed in the order given
+(deadlock); a single try for a key.
 """
 
 from __future__ import annotations

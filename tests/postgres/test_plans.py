@@ -1,9 +1,9 @@
 """Plans: hot statements walk the index they are meant to walk, whatever the statistics say.
 
 Each state is one that a table of a queue really gets into; the statements are those that ran, prepared and with the
-settings of the worker's own connections. Seen to fail with: `enable_seqscan` left on, `enable_bitmapscan` left on,
-`plan_cache_mode` left alone, "limit_key is null" in the look for suspects, a sort above "for update", a limit as a
-parameter, the error histories of an ack joined row by row.
+settings of the worker's own connections. Seen to fail with: `enable_seqscan` or `enable_bitmapscan` left on,
+`enable_nestloop` left on for acks, "limit_key is null" in the look for suspects, "exists" over the archive in settle,
+a sort above "for update", the error histories of an ack and the claims of `held` joined row by row.
 
 PRINIA_TEST_PLAN_ROWS sets how many rows the tables have.
 """

@@ -1,8 +1,8 @@
 """Marks: where claims start, and when a floor may move.
 
-Seen to fail with: floors moved when noted; the tips of the noting claim itself noted; noted while an earlier
-transaction is open; caught up by a claim that did not reach the lane, or that took only from below its tip; catching
-up again and again; turns that stand still; a clock that steps back unseen.
+Seen to fail with: floors moved when noted; floors moved while an earlier transaction is open; caught up by a claim
+that did not reach the lane, or that took only from below its tip; catching up again and again; turns that stand
+still; a clock that steps back unseen.
 """
 
 from __future__ import annotations
