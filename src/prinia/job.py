@@ -114,7 +114,10 @@ class ClaimedJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimedExtras:
-    """What few jobs have; `ClaimedJob.extras` is None where all of it is at its default."""
+    """What few jobs have; `ClaimedJob.extras` is None where all of it is at its default.
+
+    ``broken`` says why the rest could not be read from the row; such a job is not run.
+    """
 
     codec: str = "json"
     timeout: float | None = None
@@ -122,6 +125,7 @@ class ClaimedExtras:
     expired: bool = False
     tags: tuple[str, ...] = ()
     meta: Mapping[str, Any] = field(default_factory=dict)
+    broken: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,11 +13,12 @@ from collections.abc import Awaitable, Callable, Container
 from typing import Any
 
 from prinia.clock import Clock
-from prinia.errors import StorageError
+from prinia.errors import DecodeError, StorageError
 from prinia.job import ClaimedJob
 from prinia.outcome import Expired, HandedBack
 from prinia.storage.protocol import Claim, Consumer
 from prinia.worker.ack import Flusher
+from prinia.worker.failure import failed
 from prinia.worker.ledger import Counts, Ledger
 from prinia.worker.outage import Backoff, Outage
 from prinia.worker.pace import Pace
@@ -117,7 +118,6 @@ class Claimer:
         self._ledger.recheck = False
         lost = await self._consumer.recover(tokens, self._runner.claimed())
         self._ledger.cleared(tokens)
-        self._heard()
         if lost and (count := self._runner.lose(lost)):
             log.warning("%d running jobs were taken by others while the database was away; they are cancelled", count)
 
@@ -153,6 +153,8 @@ class Claimer:
             self._leave_to_others(job)
         elif job.extras is not None and job.extras.expired:
             self._runner.finish(job, Expired())
+        elif job.extras is not None and job.extras.broken is not None:
+            self._runner.finish(job, failed(DecodeError(job.extras.broken)))
         else:
             return True
         return False

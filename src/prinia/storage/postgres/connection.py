@@ -115,11 +115,19 @@ class AsyncLine:
         self._settings = settings
         self._connection: psycopg.AsyncConnection[tuple[Any, ...]] | None = None
         self.direct = True
+        #: Two that need a connection at once must not both open one.
+        self._connecting = asyncio.Lock()
         #: How often it connected; who remembers things about a session compares.
         self.session = 0
 
     async def connect(self) -> psycopg.AsyncConnection[tuple[Any, ...]]:
         """The connection, opened if there is none."""
+        if self._connection is not None and not self._connection.closed:
+            return self._connection
+        async with self._connecting:
+            return await self._connect()
+
+    async def _connect(self) -> psycopg.AsyncConnection[tuple[Any, ...]]:
         if self._connection is not None and not self._connection.closed:
             return self._connection
         await self.close()

@@ -65,13 +65,14 @@ class _Answer(NamedTuple):
 class _Extras(msgspec.Struct):
     codec: str
     timeout: float | None
-    retry: RetryPolicy | None
+    retry: str | None
     expired: bool
     tags: tuple[str, ...] | None
     meta: dict[str, Any] | None
 
 
 _decode_extras = msgspec.json.Decoder(_Extras).decode
+_decode_policy = msgspec.json.Decoder(RetryPolicy).decode
 
 
 class PostgresConsumer:
@@ -109,6 +110,14 @@ class PostgresConsumer:
 
     async def open(self) -> None:
         """Connect, check the schema, make sure of the archive, register."""
+        try:
+            await self._register()
+        except BaseException:
+            await self._disconnect()
+            raise
+        self._opened = True
+
+    async def _register(self) -> None:
         await acheck(await self._claims.connect(), schema=self._sql.schema)
         await self._acks.run(self._sql.query("make_leaves"))
         await self._acks.run(
@@ -125,7 +134,6 @@ class PostgresConsumer:
             },
         )
         await self._bell.open()
-        self._opened = True
 
     async def close(self) -> None:
         """Take the instance off the register, disconnect."""
@@ -134,8 +142,11 @@ class PostgresConsumer:
             await self._bell.close()
             await self._acks.run(self._sql.query("unregister"), {"id": str(self._instance.id)})
         finally:
-            await self._claims.close()
-            await self._acks.close()
+            await self._disconnect()
+
+    async def _disconnect(self) -> None:
+        await self._claims.close()
+        await self._acks.close()
 
     def exclude(self, task: str, /) -> None:
         """Claim no job of this task any more."""
@@ -339,11 +350,19 @@ def _positions(positions: list[Position]) -> dict[str, str]:
 
 
 def _extras(text: str) -> ClaimedExtras:
-    extras = _decode_extras(text)
+    """What a row says beside its columns. A row may have been written by hand, or by a later version: what cannot be
+    read is that job's trouble, never the claim's."""
+    try:
+        return _read_extras(_decode_extras(text))
+    except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
+        return ClaimedExtras(broken=f"the row's retry, tags or meta cannot be read: {type(error).__name__}: {error}")
+
+
+def _read_extras(extras: _Extras) -> ClaimedExtras:
     return ClaimedExtras(
         codec=extras.codec,
         timeout=extras.timeout,
-        retry=extras.retry,
+        retry=_decode_policy(extras.retry) if extras.retry is not None else None,
         expired=extras.expired,
         tags=extras.tags or (),
         meta=extras.meta or {},

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
+
 from prinia.job import AttemptError, JobRecord, JobState
 
 
@@ -42,8 +44,17 @@ def _record(row: tuple[Any, ...]) -> JobRecord:
         errors=tuple(map(_error, errors or ())),
         reason=reason,
         tags=tuple(tags or ()),
-        meta=meta or {},
+        meta=_meta(meta),
     )
+
+
+def _meta(text: str | None) -> dict[str, Any]:
+    """A row written by hand may nest deeper than can be read here: then nothing of it is shown."""
+    try:
+        meta = msgspec.json.decode(text) if text is not None else {}
+    except RecursionError:
+        return {}
+    return meta if isinstance(meta, dict) else {}
 
 
 def _error(entry: dict[str, Any]) -> AttemptError:

@@ -22,8 +22,9 @@ create table {schema}.jobs (
     task text not null check (length(task) between 1 and 200),
     codec text not null default 'json',
     args bytea not null,
-    timeout double precision check (timeout > 0),
-    retry text,
+    -- NaN is greater than any number here, infinity included.
+    timeout double precision check (timeout > 0 and timeout < 'infinity'),
+    retry text check (retry ~ '^\s*\{'),
     expires_at timestamptz,
     unique_hash bytea check (length(unique_hash) = 16),
     unique_key text,
@@ -31,8 +32,8 @@ create table {schema}.jobs (
     limit_key text constraint limits_come_later check (limit_key is null),
     cancel_requested_at timestamptz,
     cancel_requested_by text,
-    tags text[],
-    meta jsonb
+    tags text[] check (array_ndims(tags) = 1 and array_position(tags, null) is null),
+    meta jsonb check (jsonb_typeof(meta) = 'object')
 ) with (
     fillfactor = 45,
     autovacuum_vacuum_threshold = 20000,

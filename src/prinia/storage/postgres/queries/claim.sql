@@ -44,7 +44,7 @@ lanes as materialized (
 claimed as (
     update {schema}.jobs j
        set owner = %(owner)s::uuid, token = %(token)s::bigint, claimed_at = statement_timestamp(),
-           attempt = j.attempt + 1
+           attempt = least(j.attempt, 2147483646) + 1
      where j.ctid = any (array(
            select hit.at
              from lanes
@@ -68,7 +68,7 @@ claimed as (
               case when j.codec = 'json' and j.timeout is null and j.retry is null and j.expires_at is null
                         and j.tags is null and j.meta is null
                    then null
-                   else json_build_object('codec', j.codec, 'timeout', j.timeout, 'retry', j.retry::json,
+                   else json_build_object('codec', j.codec, 'timeout', j.timeout, 'retry', j.retry,
                                           'expired', coalesce(j.expires_at <= statement_timestamp(), false),
                                           'tags', j.tags, 'meta', j.meta)::text end as extras
 ),

@@ -2,7 +2,7 @@
 with claimed as (
     update {schema}.jobs j
        set owner = %(owner)s::uuid, token = %(token)s::bigint, claimed_at = statement_timestamp(),
-           attempt = j.attempt + 1
+           attempt = least(j.attempt, 2147483646) + 1
      where j.ctid = any (array(
            select r.ctid
              from {schema}.jobs r
@@ -21,7 +21,7 @@ with claimed as (
 )
 select array_agg(id), array_agg(task), array_agg(queue), array_agg(priority), array_agg(attempt),
        array_agg(max_attempts), array_agg(crashes), array_agg(args),
-       array_agg(json_build_object('codec', codec, 'timeout', timeout, 'retry', retry::json,
+       array_agg(json_build_object('codec', codec, 'timeout', timeout, 'retry', retry,
                                    'expired', coalesce(expires_at <= statement_timestamp(), false),
                                    'tags', tags, 'meta', meta)::text)
   from claimed

@@ -69,7 +69,7 @@ archived as (
            statement_timestamp() + case m.state when 'failed' then coalesce(q.keep_failed, interval '30 days')
                                                 else coalesce(q.keep_cancelled, interval '7 days') end,
            g.scheduled_at, g.created_at, g.claimed_at, g.attempt - 1, g.max_attempts, g.priority,
-           g.crashes + m.crashed::int,
+           least(g.crashes, 32766) + m.crashed::int,
            g.max_crashes, g.rerun_after_crash, m.state, g.queue, g.task, g.codec, g.args, g.timeout, g.retry,
            g.unique_key, case when m.state = 'cancelled' then 'cancelled by ' || g.cancel_requested_by end,
            t.errors, g.tags, g.meta
@@ -81,7 +81,8 @@ archived as (
 ),
 kept as (
     update {schema}.jobs j
-       set claimed_at = null, owner = null, token = null, attempt = greatest(j.attempt - 1, 0), crashes = j.crashes + m.crashed::int,
+       set claimed_at = null, owner = null, token = null, attempt = greatest(j.attempt - 1, 0),
+           crashes = least(j.crashes, 32766) + m.crashed::int,
            scheduled_at = greatest(j.scheduled_at, clock_timestamp())
       from mine m
      where j.ctid = any (array(select k.at from mine k where k.state is null)) and m.id = j.id
