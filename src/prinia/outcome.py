@@ -6,10 +6,27 @@ A handler steers by raising `Retry`, `Snooze`, `Fail` or `Cancel`; any other exc
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
 from enum import StrEnum
 
 from prinia.job import AttemptError, ClaimedJob
 from prinia.retry import DEFAULT_RETRY, LONGEST_DELAY
+
+
+_RETRY, _SNOOZE = "Retry(delay=60)", "Snooze(60)"
+
+
+def _seconds(delay: object, *, instead: str) -> float:
+    """A handler may compute anything: refused here, the fault shows as the error of its attempt."""
+    number = delay.total_seconds() if isinstance(delay, timedelta) else delay
+    if isinstance(number, bool) or not isinstance(number, int | float):
+        raise TypeError(f"delay={delay!r} must be seconds (int or float) or a timedelta; write for example {instead}")
+    if not 0 <= number <= LONGEST_DELAY:  # false for NaN too
+        raise ValueError(
+            f"delay={delay!r} must be from 0 to {LONGEST_DELAY:,.0f} seconds ({LONGEST_DELAY / 86400:.0f} days); "
+            f"write for example {instead}"
+        )
+    return float(number)
 
 
 class Steering(Exception):
@@ -17,29 +34,39 @@ class Steering(Exception):
 
 
 class Retry(Steering):
-    """Run the job again; counts as a failed attempt. ``delay`` in seconds replaces the policy's.
+    """Run the job again; counts as a failed attempt. ``delay`` (seconds or timedelta) replaces the policy's.
+
+    Raises `TypeError` or `ValueError` for a delay that is none, which then is what the attempt failed of.
 
     Example::
 
         raise Retry("rate limited", delay=60)
     """
 
-    def __init__(self, reason: str = "retry asked for", *, delay: float | None = None) -> None:
+    def __init__(self, reason: str = "retry asked for", *, delay: timedelta | float | None = None) -> None:
+        if not isinstance(reason, str):
+            raise TypeError(f"Retry({reason!r}): the first argument is the reason, a str; a delay goes by name: {_RETRY}")
         super().__init__(reason)
-        self.delay = delay
+        self.delay = None if delay is None else _seconds(delay, instead=_RETRY)
 
 
 class Snooze(Steering):
-    """Run the job again ``delay`` seconds later; no attempt is counted.
+    """Run the job again ``delay`` (seconds or timedelta) later; no attempt is counted.
+
+    ``Snooze(0)`` runs it again at once, and nothing ends that but the handler. Raises `TypeError` or `ValueError` for a
+    delay that is none, which then is what the attempt failed of.
 
     Example::
 
         raise Snooze(300)
     """
 
-    def __init__(self, delay: float) -> None:
-        super().__init__(f"snoozed for {delay} s")
-        self.delay = delay
+    def __init__(self, delay: timedelta | float) -> None:
+        self.delay = _seconds(delay, instead=_SNOOZE)
+        super().__init__(self.delay)  # what it is made of again when it is pickled
+
+    def __str__(self) -> str:
+        return f"snoozed for {self.delay:g} s"
 
 
 class Fail(Steering):
@@ -153,21 +180,16 @@ def _decide_failed(job: ClaimedJob, outcome: Failed, random: float) -> Ack:
     error = AttemptError(attempt=job.attempt, kind=outcome.kind, message=outcome.message, traceback=outcome.traceback)
     match outcome.steering:
         case Snooze(delay=delay):
-            return Ack(job.id, job.token, AckKind.SNOOZE, delay=_bounded(delay), uncounted=True)
+            return Ack(job.id, job.token, AckKind.SNOOZE, delay=delay, uncounted=True)
         case Cancel():
             return Ack(job.id, job.token, AckKind.CANCEL, reason=outcome.message)
         case Fail():
             return Ack(job.id, job.token, AckKind.FAIL, error=error)
         case _ if job.attempt >= job.max_attempts:
             return Ack(job.id, job.token, AckKind.FAIL, error=error)
-        case Retry(delay=float() | int() as delay):
-            return Ack(job.id, job.token, AckKind.RETRY, error=error, delay=_bounded(delay))
+        case Retry(delay=float(delay)):
+            return Ack(job.id, job.token, AckKind.RETRY, error=error, delay=delay)
         case _:
             policy = (job.extras and job.extras.retry) or DEFAULT_RETRY
-            delay = _bounded(policy.delay(job.attempt, random))
+            delay = min(policy.delay(job.attempt, random), LONGEST_DELAY)  # jitter may go beyond
             return Ack(job.id, job.token, AckKind.RETRY, error=error, delay=delay)
-
-
-def _bounded(delay: float) -> float:
-    """A handler may compute any number; NaN and what is out of range must not reach the database."""
-    return min(max(delay, 0.0), LONGEST_DELAY) if delay == delay else 0.0

@@ -317,3 +317,19 @@ async def test_a_fault_of_ours_ends_the_worker_in_order_and_is_raised(shop: Shop
     with pytest.raises(ZeroDivisionError, match="a bug"):
         await asyncio.wait_for(running, 30)
     assert shop.state(job.id) is JobState.READY
+
+
+async def test_a_claim_that_is_refused_is_said_once_and_tried_again(
+    shop: Shop, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "prinia.worker")
+
+    @shop.app.task(name="noop")
+    async def noop() -> None: ...
+
+    shop.faults.plan("before", "claim", *[StorageError("refused") for _ in range(4)])
+    job = await noop.aenqueue()
+    async with shop.worker():
+        await shop.until(JobState.COMPLETED, job.id)
+    assert sum("refused to claim" in text for text in caplog.messages) == 1
+    assert sum("the database is back" in text for text in caplog.messages) == 1
