@@ -88,7 +88,7 @@ class Duties:
         total = 0
         while rescued := self.pulse.rescue(instance):
             total += rescued
-        log.warning("worker instance %s died; %d of its jobs were brought back", instance, total)
+        log.warning("worker instance %s died; %d of its jobs run again or ended", instance, total)
 
     def _try(self, name: str, duty: Callable[[], None]) -> None:
         try:

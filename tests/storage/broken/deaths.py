@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
+import msgspec
+
 from prinia.outcome import Ack
 from prinia.storage.memory.consumer import MemoryConsumer
 from prinia.storage.memory.pulse import MemoryPulse
@@ -70,6 +72,18 @@ class StartedNotKept(Broken):
     class pulse_class(MemoryPulse):
         def beat(self, tokens: Sequence[int], started: Sequence[int], /) -> Any:
             return super().beat(tokens, ())
+
+
+class RerunsWhatMayNot(Broken):
+    """A job that must not run again after a crash does, unless it is known to have started."""
+
+    class pulse_class(MemoryPulse):
+        def rescue(self, instance: UUID, /) -> int:
+            owner = self._tables.register.get(instance)
+            for job in self._tables.live.values():
+                if owner is not None and job.owner == instance and job.id not in owner.started:
+                    job.spec = msgspec.structs.replace(job.spec, rerun_after_crash=True)
+            return super().rescue(instance)
 
 
 class RescuesWhatWasRecorded(Broken):

@@ -122,9 +122,7 @@ class MemoryPulse:
 def crash(tables: Tables, job: LiveJob, now: datetime, *, started: bool) -> None:
     """A job's worker died: the job comes back uncounted, or ends if it was in too many crashes or may not rerun."""
     job.crashes += 1
-    gives_up = job.cancel_by is None and (
-        job.crashes > job.spec.max_crashes or (started and not job.spec.rerun_after_crash)
-    )
+    gives_up = job.cancel_by is None and (job.crashes > job.spec.max_crashes or not job.spec.rerun_after_crash)
     if started or gives_up:
         tables.note(job, AttemptError(attempt=job.attempt, kind="WorkerLost", message=WORKER_LOST), now)
     tables.unown(job)

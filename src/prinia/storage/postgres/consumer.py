@@ -91,7 +91,7 @@ class PostgresConsumer:
         self._session = 0
         self._opened = False
         self._excluded: list[str] = []
-        self._probe_at = 0.0
+        self._probe_at = self._probe_took = 0.0
         self._suspects = False
         self._with_history: set[int] = set()
         self._statements = {size: sql.query("claim", limit=str(size)) for size in CLAIM_SIZES}
@@ -220,7 +220,9 @@ class PostgresConsumer:
         answer = _Answer(*row)
         found = list(zip(answer.found_queues or (), answer.found_priorities or (), strict=True))
         if gaps:
-            self._probe_at = time.monotonic() + answer.probe_seconds / PROBE_SHARE
+            # The lesser of the last two: one may have been slow only because the machine was.
+            cost = min(self._probe_took, answer.probe_seconds)
+            self._probe_at, self._probe_took = time.monotonic() + cost / PROBE_SHARE, answer.probe_seconds
         self._marks.add(found)
         known, paused = {key for key, _ in lanes} | set(found), answer.paused or ()
         visited = [key for key, _ in self._marks.in_order(turns) if key in known and key[0] not in paused]

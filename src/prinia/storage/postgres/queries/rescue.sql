@@ -8,7 +8,8 @@ mine as materialized (
     select j.ctid as at, j.id, j.id = any (f.started) as had_started, f.crashed,
            case when j.cancel_requested_at is not null then 'cancelled'
                 when f.crashed and j.crashes + 1 > j.max_crashes then 'failed'
-                when f.crashed and not j.rerun_after_crash and j.id = any (f.started) then 'failed' end as state
+                -- Reports of what has started are seconds old: nobody knows that this one had not.
+                when f.crashed and not j.rerun_after_crash then 'failed' end as state
       from found f
       join {schema}.jobs j on j.id = f.id
      where j.claimed_at is not null and j.owner is not distinct from f.owner and j.token is not distinct from f.token
