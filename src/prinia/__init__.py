@@ -13,6 +13,8 @@ Example::
 
 from __future__ import annotations
 
+import typing
+
 from prinia.app import Prinia
 from prinia.client import AppAWithin, AppWithin
 from prinia.context import INJECTED, Context
@@ -48,6 +50,9 @@ from prinia.options import JobOptions, TaskOptions
 from prinia.outcome import Cancel, Fail, Retry, Snooze, Steering
 from prinia.retry import Delays, Exponential, Fixed, RetryPolicy
 from prinia.task import AsyncTask, Decorator, SyncTask, Task
+
+#: The version that is installed, "0+unknown" for a copy that is not.
+__version__: str
 
 __all__ = [
     "INJECTED",
@@ -101,3 +106,16 @@ __all__ = [
     "UniqueBusy",
     "Within",
 ]
+
+if not typing.TYPE_CHECKING:  # for a type checker it would make any misspelt name an attribute
+
+    def __getattr__(name: str) -> str:
+        """``__version__``, looked up when it is asked for: that takes longer than importing Prinia."""
+        if name != "__version__":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from importlib import metadata
+
+        try:
+            return metadata.version("prinia")
+        except metadata.PackageNotFoundError:
+            return "0+unknown"

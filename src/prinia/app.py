@@ -64,9 +64,13 @@ class Prinia:
     ) -> None:
         """Connects to nothing. Raises `ConfigurationError` for values that make no sense."""
         _check_size("max_args_bytes", max_args_bytes)
+        _check_text("dsn", dsn, "such as postgresql://user@host/name, or left out")
+        _check_text("listen_dsn", listen_dsn, "such as postgresql://user@host/name, or left out")
+        _check_text("schema", schema, "the name of a schema", optional=False)
+        _check_storage(storage)
         self.schema = schema
         self._given_dsn = dsn
-        self._listen_dsn = None if listen_dsn is None else _as_libpq("listen_dsn", listen_dsn)
+        self._listen_dsn = None if listen_dsn is None else _as_libpq("listen_dsn", listen_dsn.strip())
         self._storage = storage
         self._has_own_storage = storage is not None
         self._max_args_bytes = max_args_bytes
@@ -269,12 +273,24 @@ def _check_size(name: str, size: object) -> None:
         raise ConfigurationError(f"{name}={size!r} must be a whole number of bytes, 2 or more")
 
 
+def _check_text(name: str, given: object, meant: str, *, optional: bool = True) -> None:
+    if not isinstance(given, str) and not (optional and given is None):
+        raise ConfigurationError(f"{name}={given!r} must be a str: {meant}")
+
+
+def _check_storage(given: object) -> None:
+    if given is not None and not (hasattr(given, "push") and hasattr(given, "consumer")):
+        raise ConfigurationError(
+            f"storage={given!r} must be a storage, such as MemoryStorage() or PostgresStorage(...), or left out"
+        )
+
+
 def _find_dsn(given: str | None) -> str:
     """The DSN given, else the environment's, in a form that libpq knows. Raises `ConfigurationError`."""
-    where, dsn = "dsn", given
+    where, dsn = "dsn", (given or "").strip()
     for variable in _VARIABLES:
         if not dsn:
-            where, dsn = variable, os.environ.get(variable)
+            where, dsn = variable, os.environ.get(variable, "").strip()
     if not dsn:
         raise ConfigurationError(
             "no database is set: set PRINIA_DATABASE_URL (or DATABASE_URL) to postgresql://user@host/name, "

@@ -123,7 +123,7 @@ class AppAWithin:
 
 def _specs(jobs: Iterable[NewJob[Any]]) -> Iterator[JobSpec]:
     if not isinstance(jobs, Iterable):
-        raise InvalidArguments(f"enqueue_many takes an iterable of task.job(...), not a {type(jobs).__name__}")
+        raise InvalidArguments(f"enqueue_many takes an iterable of task.job(...), not {ascii(jobs)[:80]}")
     return (_spec(job) for job in jobs)
 
 

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
-from typing import Any, Generic, TypeVar, overload
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Generic, TypeVar, overload
 
 from prinia.colour import refuse_in_loop
-from prinia.errors import JobCancelled, JobFailed, JobNotFound, ResultTimeout
+from prinia.errors import JobCancelled, JobFailed, JobNotFound, ResultTimeout, StorageUnavailable
 from prinia.job import JobRecord, JobState, Pushed
 from prinia.storage.protocol import Reads
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from prinia.results import Lookout, Question
 
 R = TypeVar("R")
 Ro = TypeVar("Ro", covariant=True)
@@ -19,7 +25,8 @@ Ro = TypeVar("Ro", covariant=True)
 #: Makes a result of a job that ended as completed.
 ReadResult = Callable[[JobRecord], Ro]
 
-FIRST_WAIT, LONGEST_WAIT = 0.005, 0.5
+#: Seconds between two looks: at first, and at most. And how long the one after a timeout may take.
+FIRST_WAIT, LONGEST_WAIT, LAST_LOOK = 0.005, 0.5, 0.1
 _LARGEST_ID = 2**63 - 1
 
 
@@ -50,9 +57,11 @@ class Job(Generic[Ro]):
     def result(self, *, timeout: float | None = None) -> Ro:
         """Wait until the job has ended and return what its handler returned.
 
-        ``timeout`` in seconds, None for ever, 0 for one look. Raises `ResultTimeout`, `JobFailed`, `JobCancelled`,
-        `JobNotFound` (never stored, rolled back, or gone by retention), `DecodeError` when the stored result does not
-        fit the task's return type, `ColourError` in a running event loop.
+        ``timeout`` in seconds, None for ever, 0 for one look. While the database is away it waits on.
+
+        Raises `ResultTimeout`, `JobFailed`, `JobCancelled`, `JobNotFound` (never stored, rolled back, or gone by
+        retention), `DecodeError` when the stored result does not fit the task's return type, `ColourError` in a running
+        event loop.
         """
         refuse_in_loop("result()", "job.aresult()")
         return self._read(require_completed(self._waiter.wait(self.id, timeout)))
@@ -150,7 +159,10 @@ class _Runs:
 
 
 class Waiter:
-    """Waits by looking again and again: first after 5 ms, then twice as long each time, up to half a second."""
+    """Waits by looking again and again: first after 5 ms, then twice as long each time, up to half a second.
+
+    While the database is away it waits on. What is awaited in one event loop is looked for together.
+    """
 
     def __init__(
         self,
@@ -158,78 +170,106 @@ class Waiter:
         *,
         monotonic: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
-        asleep: Callable[[float], Coroutine[Any, Any, None]] | None = None,
     ) -> None:
-        """The last three are time itself, for tests to replace; ``asleep`` is ``asyncio.sleep`` when not given."""
+        """The last two are time itself, for tests of blocking waits to replace."""
         self._storage = storage
         self._monotonic = monotonic
         self._sleep = sleep
-        self._asleep = asleep or _asyncio_sleep
+        #: By event loop; one is here for as long as somebody waits in that loop.
+        self._lookouts: dict[asyncio.AbstractEventLoop, Lookout] = {}
 
     def find(self, id: int, /) -> JobRecord:
         """The job as it is now. Raises `JobNotFound`."""
-        return _only(id, self._storage().find([id]))
+        return _there(id, next(iter(self._storage().find([id])), None))
 
     async def afind(self, id: int, /) -> JobRecord:
         """`find`, awaited."""
-        return _only(id, await self._storage().afind([id]))
+        return _there(id, next(iter(await self._storage().afind([id])), None))
 
     def wait(self, id: int, timeout: float | None, /) -> JobRecord:
         """The job once it has ended. Raises `JobNotFound` or `ResultTimeout`."""
-        pauses = self._pauses(timeout)
-        while not (record := self.find(id)).state.final:
-            self._sleep(_next_pause(pauses, record, timeout))
-        return record
-
-    async def await_(self, id: int, timeout: float | None, /) -> JobRecord:
-        """`wait`, awaited."""
-        pauses = self._pauses(timeout)
-        while not (record := await self.afind(id)).state.final:
-            await self._asleep(_next_pause(pauses, record, timeout))
-        return record
-
-    def _pauses(self, timeout: float | None) -> Iterator[float]:
-        """The seconds to wait before each next look; the last one ends at the timeout."""
-        if timeout is not None and not timeout >= 0:
-            raise ValueError(f"timeout={timeout!r} must be seconds, 0 or more, or None to wait for ever")
-        end = None if timeout is None else self._monotonic() + timeout
-        return self._pauses_until(end)
-
-    def _pauses_until(self, end: float | None) -> Iterator[float]:
+        _check_timeout(timeout)
+        end = float("inf") if timeout is None else self._monotonic() + timeout
         pause = FIRST_WAIT
-        left = float("inf")
-        while left > 0:
-            if end is not None:
-                left = end - self._monotonic()
-            if left > 0:
-                yield min(pause, left)
+        while True:
+            seen: JobRecord | StorageUnavailable
+            try:
+                seen = self.find(id)
+                if seen.state.final:
+                    return seen
+            except StorageUnavailable as error:
+                seen = error
+            left = end - self._monotonic()
+            if timeout is not None and left <= 0:
+                raise _too_late(id, seen, timeout) from (seen if isinstance(seen, Exception) else None)
+            self._sleep(min(pause, left))
             pause = min(pause * 2, LONGEST_WAIT)
 
+    async def await_(self, id: int, timeout: float | None, /) -> JobRecord:
+        """`wait`, awaited. A timeout ends with a last look, which is given a tenth of a second."""
+        import asyncio  # see `prinia.colour`
 
-async def _asyncio_sleep(seconds: float) -> None:
-    import asyncio  # see `prinia.colour`
+        from prinia.results import Question
 
-    await asyncio.sleep(seconds)
+        _check_timeout(timeout)
+        question = Question(id)
+        if timeout is None:
+            return await self._ask(question)
+        if timeout > 0:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(timeout):
+                    return await self._ask(question)
+        question.now = True
+        with contextlib.suppress(TimeoutError, StorageUnavailable):
+            async with asyncio.timeout(LAST_LOOK if timeout > 0 else None):
+                record = await self._ask(question)
+                if record.state.final:
+                    return record
+        seen = question.seen
+        raise _too_late(id, seen, timeout) from (seen if isinstance(seen, Exception) else None)
+
+    async def _ask(self, question: Question) -> JobRecord:
+        import asyncio
+
+        from prinia.results import Lookout
+
+        loop = asyncio.get_running_loop()
+        lookout = self._lookouts.get(loop)
+        if lookout is None:
+            lookout = self._lookouts[loop] = Lookout(self._storage, first=FIRST_WAIT, longest=LONGEST_WAIT)
+        try:
+            return _there(question.id, await lookout.ask(question))
+        finally:
+            if lookout.idle and self._lookouts.get(loop) is lookout:
+                del self._lookouts[loop]
 
 
-def _next_pause(pauses: Iterator[float], record: JobRecord, timeout: float | None) -> float:
-    pause = next(pauses, None)
-    if pause is None:
-        raise ResultTimeout(
-            f"job {record.id} ({record.task}) is still {record.state} after {timeout:g} s of waiting; it goes on",
-            job_id=record.id,
-        )
-    return pause
+def _check_timeout(timeout: object) -> None:
+    if timeout is None:
+        return
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float):
+        raise TypeError(f"timeout={timeout!r} must be seconds (int or float), or None to wait for ever")
+    if not timeout >= 0:  # NaN neither
+        raise ValueError(f"timeout={timeout!r} must be seconds, 0 or more, or None to wait for ever")
 
 
-def _only(id: int, records: Sequence[JobRecord]) -> JobRecord:
-    if not records:
+def _too_late(id: int, seen: JobRecord | Exception | None, timeout: float) -> ResultTimeout:
+    if isinstance(seen, JobRecord):
+        text = f"job {id} ({seen.task}) is still {seen.state} after {timeout:g} s of waiting; it goes on"
+    else:
+        why = f": {seen}" if seen else ""
+        text = f"job {id}: after {timeout:g} s of waiting the database did not answer{why}"
+    return ResultTimeout(text, job_id=id)
+
+
+def _there(id: int, record: JobRecord | None) -> JobRecord:
+    if record is None:
         raise JobNotFound(
             f"there is no job {id}: its transaction was rolled back or has not committed, or the job ended and was "
             f"deleted after its retention time",
             job_id=id,
         )
-    return records[0]
+    return record
 
 
 def require_completed(record: JobRecord) -> JobRecord:

@@ -15,7 +15,7 @@ import msgspec
 from prinia.codec import JsonCodec, naive_time_in
 from prinia.errors import InvalidOptions, NotStorable
 from prinia.job import MAX_NAME_LENGTH, MAX_PRIORITY, MIN_PRIORITY, OnConflict, UniqueKey
-from prinia.retry import LONGEST_DELAY, RetryPolicy, encode_policy
+from prinia.retry import LONGEST_DELAY, RetryPolicy
 from prinia.storable import find_culprit, text_fault
 
 MAX_UNIQUE_LENGTH = 1000
@@ -57,7 +57,7 @@ class TaskOptions(TypedDict, total=False):
     ``name`` and ``aliases``: under which jobs are stored, and were stored before a rename.
     ``queue``, ``priority``, ``max_attempts``, ``retry``, ``timeout``, ``tags``: as for a job.
     ``expires``: seconds from the enqueue, or timedelta, to the latest start.
-    ``rerun_after_crash``: whether a job that was running when its worker died may run again (True).
+    ``rerun_after_crash``: whether a job that a worker had claimed when it died may run again (True).
     ``max_crashes``: how many such crashes a job survives (3).
     """
 
@@ -217,7 +217,6 @@ def _timeout(option: str, value: object) -> dict[str, Any]:
 def _retry(option: str, value: object) -> dict[str, Any]:
     if not isinstance(value, RetryPolicy):
         raise _refusal(option, value, "must be a policy: Exponential(...), Fixed(seconds) or Delays((1, 10, 300))")
-    encode_policy(value)
     return {option: value}
 
 

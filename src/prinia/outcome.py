@@ -12,7 +12,6 @@ from enum import StrEnum
 from prinia.job import AttemptError, ClaimedJob
 from prinia.retry import DEFAULT_RETRY, LONGEST_DELAY
 
-
 _RETRY, _SNOOZE = "Retry(delay=60)", "Snooze(60)"
 
 
@@ -45,7 +44,9 @@ class Retry(Steering):
 
     def __init__(self, reason: str = "retry asked for", *, delay: timedelta | float | None = None) -> None:
         if not isinstance(reason, str):
-            raise TypeError(f"Retry({reason!r}): the first argument is the reason, a str; a delay goes by name: {_RETRY}")
+            raise TypeError(
+                f"Retry({reason!r}): the first argument is the reason, a str; a delay goes by name: {_RETRY}"
+            )
         super().__init__(reason)
         self.delay = None if delay is None else _seconds(delay, instead=_RETRY)
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from prinia.context import INJECTED, Context
 from prinia.errors import TaskDefinitionError
+from prinia.storable import article
 
 _Kind = inspect.Parameter
 
@@ -83,14 +84,10 @@ def _refuse_odd_callables(function: Callable[..., Any], shown: str) -> None:
     ):
         raise TaskDefinitionError(
             f"{shown}: a task is made of a function, a coroutine function or a bound method, "
-            f"not of {_article(type(function).__name__)}; wrap it in a function"
+            f"not of {article(type(function).__name__)}; wrap it in a function"
         )
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise TaskDefinitionError(f"{shown} yields: a task returns its result; enqueue a job for each item instead")
-
-
-def _article(word: str) -> str:
-    return f"an {word}" if word[0] in "aeiouAEIOU" else f"a {word}"
 
 
 def _refuse_class_body(function: Callable[..., Any]) -> None:

@@ -72,7 +72,7 @@ def plain(value: object) -> object:
         return int.__int__(value)
     if isinstance(value, float):
         return float.__float__(value)
-    raise NotImplementedError(f"a {_type_name(value)} cannot be stored as JSON")
+    raise NotImplementedError(f"{article(_type_name(value))} cannot be stored as JSON")
 
 
 def _children(part: Any) -> Iterator[tuple[str, object]] | None:
@@ -106,6 +106,11 @@ def _key_step(key: object) -> str:
 def _short(value: object) -> str:
     text = ascii(value)
     return text if len(text) <= 60 else text[:57] + "..."
+
+
+def article(word: str) -> str:
+    """The word after its "a" or "an"."""
+    return f"an {word}" if word[0] in "aeiouAEIOU" else f"a {word}"
 
 
 def _type_name(value: object) -> str:

@@ -19,7 +19,7 @@ def test_from_nothing_to_up_to_date(cli: Cli, database: str) -> None:
     before = cli.run("migrate", "--check", "--database-url", database)
     assert before.returncode == 1
     assert "schema 'prinia' of " in before.stdout
-    assert before.stdout.endswith(f"lacks {LABELS}.\n")
+    assert before.stdout.endswith(f"lacks {LABELS}.\nRun: prinia migrate\n")
 
     first = cli.run("migrate", PRINIA_DATABASE_URL=database)
     assert first.returncode == 0
@@ -39,6 +39,8 @@ def test_json(cli: Cli, database: str) -> None:
     before = cli.run("migrate", "--check", "--json", "--schema", "my jobs", "--database-url", database)
     assert before.returncode == 1
     found = json.loads(before.stdout)
+    said = cli.run("migrate", "--check", "--schema", "my jobs", "--database-url", database).stdout
+    assert said.endswith("\nRun: prinia migrate --schema 'my jobs'\n")
     assert (found["schema"], found["applied"], found["pending"]) == ("my jobs", [], names)
     first = cli.run("migrate", "--json", "--schema", "my jobs", "--database-url", database)
     found = json.loads(first.stdout)

@@ -99,6 +99,12 @@ def test_no_database_is_said_before_anything_starts(cli: Cli) -> None:
 def broken(cli: Cli) -> None:
     cli.module("broken.py", "import json\n\n\ndef f():\n    return {}['x']\n\n\nf()\n")
     cli.module("unimportable.py", "import nosuchthing\n")
+    cli.module("exits.py", "import sys\nsys.exit(3)\n")
+    cli.module(
+        "twice.py",
+        "from prinia import Prinia\napp = Prinia()\n\n\n@app.task(name='a')\ndef f() -> None: ...\n\n\n"
+        "@app.task(name='a')\ndef g() -> None: ...\n",
+    )
     cli.module("syntax.py", "def (:\n")
     cli.module("empty.py", "app = 1\n")
     cli.module("two.py", "from prinia import Prinia\none = Prinia()\nother = Prinia()\n")
@@ -118,6 +124,8 @@ def broken(cli: Cli) -> None:
         ("broken:app", "importing broken failed: KeyError: 'x' ("),
         ("unimportable", "importing unimportable failed: ModuleNotFoundError: No module named 'nosuchthing'"),
         ("syntax", "importing syntax failed: SyntaxError: invalid syntax (syntax.py, line 1)"),
+        ("exits", "importing exits ended the program: it calls sys.exit(3) ("),
+        ("exits:app", "exits.py, line 2); keep that under: if __name__ == '__main__'"),
         ("empty", "module empty has no app; it needs: app = Prinia()"),
         ("two", "module two has several apps; say which one: It has two:one, two:other"),
     ],
@@ -135,6 +143,16 @@ def test_an_app_that_is_not_found(cli: Cli, target: str, said: str) -> None:
 def test_the_place_of_an_import_error_is_told(cli: Cli) -> None:
     broken(cli)
     assert "broken.py, line 5)" in cli.run("worker", "broken").stderr
+    said = cli.run("worker", "twice").stderr
+    assert "a task named a exists already" in said
+    assert "twice.py, line 9); PRINIA_DEBUG=1" in said
+
+
+def test_a_database_url_that_makes_no_sense_is_told_as_by_migrate(cli: Cli) -> None:
+    said = [cli.run(*arguments, PRINIA_DATABASE_URL="garbage") for arguments in (["migrate"], ["worker", "shop.jobs"])]
+    assert [done.returncode for done in said] == [1, 1]
+    assert said[0].stderr == said[1].stderr
+    assert said[0].stderr.startswith("prinia: the database URL makes no sense: ")
 
 
 def test_an_app_under_two_names_is_one(cli: Cli, database: str) -> None:
@@ -143,8 +161,15 @@ def test_an_app_under_two_names_is_one(cli: Cli, database: str) -> None:
     assert "Run: prinia migrate" in done.stderr
 
 
-def test_settings_that_make_no_sense(cli: Cli, migrated: str) -> None:
-    done = cli.run("worker", "shop.jobs", "--name", "x" * 300, PRINIA_DATABASE_URL=migrated)
-    assert done.returncode == 1
-    assert done.stderr.startswith("prinia: worker: name")
-    assert cli.run("worker", "shop.jobs", "-c", "0").returncode == 2
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--name", "x" * 300], ["--name", ""], ["-q", ""], ["-q", "a", "-q", "\t"], ["-c", "0"], ["--threads", "0"],
+        ["--stop-timeout", "nan"], ["--stop-timeout", "inf"], ["--stop-timeout", "-1"],
+    ],
+)  # fmt: skip
+def test_settings_that_make_no_sense(cli: Cli, options: list[str]) -> None:
+    done = cli.run("worker", "shop.jobs", *options, PRINIA_DATABASE_URL="postgresql://127.0.0.1:1/none")
+    assert done.returncode == 2
+    assert "Error: Invalid value for '" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextvars import ContextVar, copy_context
+from datetime import timedelta
 
 import pytest
 
@@ -259,21 +260,36 @@ class TestSteering:
         record = shop.record(await self.one(shop, lambda: Snooze(900), JobState.SCHEDULED))
         assert (record.attempt, record.errors) == (0, ())
 
-    @pytest.mark.parametrize("delay", ["soon", None, float("nan")])
-    async def test_a_senseless_delay_ends_somehow(self, shop: Shop, delay: object) -> None:
+    @pytest.mark.parametrize(
+        ("steering", "kind"),
+        [
+            (lambda: Snooze("soon"), "TypeError"),  # type: ignore[arg-type]
+            (lambda: Snooze(None), "TypeError"),  # type: ignore[arg-type]
+            (lambda: Snooze(-5), "ValueError"),
+            (lambda: Retry(delay=float("nan")), "ValueError"),
+            (lambda: Retry(60), "TypeError"),  # type: ignore[arg-type]
+        ],
+    )
+    async def test_a_senseless_delay_is_a_failed_attempt(
+        self, shop: Shop, steering: Callable[[], Exception], kind: str
+    ) -> None:
+        record = shop.record(await self.one(shop, steering, JobState.RETRYING))
+        assert (record.attempt, [error.kind for error in record.errors]) == (1, [kind])
+
+    async def test_no_delay_and_a_timedelta(self, shop: Shop) -> None:
         runs = 0
 
         @shop.app.task(name="steer", retry=Fixed(3600))
         async def steer() -> None:
             nonlocal runs
             runs += 1
-            if runs == 1:
-                raise Snooze(delay)  # type: ignore[arg-type]
+            raise Snooze(0) if runs == 1 else Retry(delay=timedelta(0)) if runs == 2 else Cancel()
 
-        async with shop.worker() as worker:
+        async with shop.worker():
             job = await steer.aenqueue()
-            await until(lambda: shop.state(job.id) in (JobState.RETRYING, JobState.COMPLETED))
-            await until(lambda: worker.stats.running == 0)
+            await shop.until(JobState.CANCELLED, job.id)
+        record = shop.record(job.id)
+        assert (runs, record.attempt, len(record.errors)) == (3, 2, 1)
 
 
 async def test_arguments_that_do_not_decode_are_a_failed_attempt(shop: Shop) -> None:

@@ -18,6 +18,7 @@ import psycopg
 import pytest
 from psycopg import conninfo
 
+from prinia import Prinia
 from prinia.errors import MigrationsPending, StorageError, StorageUnavailable
 from prinia.outcome import AckKind
 from prinia.storage.postgres import PostgresStorage, pools
@@ -176,6 +177,67 @@ async def test_a_pool_that_is_used_up_says_so(lab: Lab, monkeypatch: pytest.Monk
         with pytest.raises(StorageUnavailable, match="all 1 connections of the pool are in use"):
             await storage.apush([job()])
     await storage.aclose()
+
+
+def drop_clients(dsn: str) -> int:
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        gone = connection.execute(
+            "select pg_terminate_backend(pid, 10000) from pg_stat_activity"
+            " where datname = current_database() and application_name = 'prinia client'"
+        ).fetchall()
+    assert all(ended for (ended,) in gone)
+    return len(gone)
+
+
+def test_connections_lost_while_idle_fail_no_blocking_call(migrated: str) -> None:
+    storage = PostgresStorage(migrated)
+    storage.open()
+    try:
+        for _ in range(3):
+            with storage._pools.connection(), storage._pools.connection(), storage._pools.connection():
+                pass
+            assert drop_clients(migrated) >= 3
+            for _ in range(4):
+                storage.push([job()])
+                assert len(storage.find([1])) == 1
+        with psycopg.connect(migrated) as connection:
+            assert connection.execute("select count(*) from prinia.jobs").fetchone() == (12,)
+    finally:
+        storage.close()
+
+
+async def test_connections_lost_while_idle_fail_no_awaited_call(migrated: str) -> None:
+    storage = PostgresStorage(migrated)
+    await storage.aopen()
+    try:
+        for _ in range(3):
+            async with (
+                storage._pools.aconnection(), storage._pools.aconnection(), storage._pools.aconnection()
+            ):  # fmt: skip
+                pass
+            assert await call(drop_clients, migrated) >= 3
+            await asyncio.gather(*(storage.apush([job()]) for _ in range(4)))
+            assert len(await storage.afind([1])) == 1
+        assert len(await storage.afind(range(1, 100))) == 12
+    finally:
+        await storage.aclose()
+
+
+async def test_waiting_for_many_results_takes_one_connection(migrated: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Waiters that took a connection each would find all of them in use."""
+    monkeypatch.setattr(pools, "OPEN_TIMEOUT", 0.5)
+    monkeypatch.setattr(pools, "MAX_SIZE", 1)
+    app = Prinia(migrated)
+
+    @app.task
+    async def double(number: int) -> int:
+        return number * 2
+
+    async with app:
+        jobs = await app.aenqueue_many(double.job(n) for n in range(2500))
+        waiting = [asyncio.create_task(job.aresult(timeout=60)) for job in jobs]
+        async with app.worker():
+            assert await asyncio.gather(*waiting) == [n * 2 for n in range(2500)]
 
 
 async def test_a_server_that_drops_everybody(lab: Lab) -> None:

@@ -29,6 +29,9 @@ URL = "postgresql://localhost/shop"
         ("host=localhost dbname=shop", {}, "host=localhost dbname=shop"),
         (None, {"DATABASE_URL": "postgresql+asyncpg://u:p@h/d?x=y"}, "postgresql://u:p@h/d?x=y"),
         (None, {"DATABASE_URL": "postgres+psycopg://h/d"}, "postgresql://h/d"),
+        (f" {URL}", {}, URL),
+        (None, {"PRINIA_DATABASE_URL": " ", "DATABASE_URL": f"  {URL}\n"}, URL),
+        (" postgresql+psycopg://h/d", {}, "postgresql://h/d"),
     ],
 )
 def test_where_the_database_is_looked_for(
@@ -61,6 +64,23 @@ def test_another_database_is_refused_without_showing_its_password(monkeypatch: p
 def test_a_limit_that_makes_no_sense_is_refused(size: Any) -> None:
     with pytest.raises(ConfigurationError, match="max_args_bytes"):
         Prinia(max_args_bytes=size)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"dsn": 5}, "dsn=5 must be a str"),
+        ({"listen_dsn": b"x"}, "listen_dsn=b'x' must be a str"),
+        ({"schema": None}, "schema=None must be a str"),
+        ({"schema": 5}, "schema=5 must be a str"),
+        ({"storage": 5}, "storage=5 must be a storage"),
+        ({"storage": "postgresql://localhost"}, "must be a storage"),
+    ],
+)
+def test_values_of_a_wrong_type_are_refused(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        Prinia(**given)
+    assert said in str(caught.value)
 
 
 def test_the_limit_of_arguments_is_the_apps() -> None:

@@ -89,7 +89,7 @@ def circle() -> list[Any]:
         ({"a": SURROGATE}, "$.a: contains a lone surrogate at position 1"),
         ({SURROGATE: 1}, r"$: the key 'a\ud800b' contains a lone surrogate"),
         ({"a b": SURROGATE}, "$['a b']: contains a lone surrogate"),
-        ([1, {2: object()}], "$[1][2]: a object cannot be stored as JSON"),
+        ([1, {2: object()}], "$[1][2]: an object cannot be stored as JSON"),
         ([Item], "$[0]: a type cannot be stored as JSON"),
         ((n for n in "ab"), "$: a generator cannot be stored as JSON"),
         ({"n": 10**5000}, "$.n: cannot be stored: Exceeds the limit"),

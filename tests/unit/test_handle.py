@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -18,8 +18,10 @@ from prinia import (
     JobNotFound,
     JobRecord,
     JobState,
+    MigrationsPending,
     Prinia,
     ResultTimeout,
+    StorageUnavailable,
     SyncTask,
 )
 from prinia.handle import Waiter, require_completed
@@ -52,9 +54,6 @@ class Time:
         self.sleeps.append(seconds)
         self.at.get(len(self.sleeps), lambda: None)()
 
-    async def asleep(self, seconds: float) -> None:
-        self.sleep(seconds)
-
 
 @pytest.fixture
 def app() -> Prinia:
@@ -71,7 +70,7 @@ def send(app: Prinia) -> SyncTask[[int], int]:
 
 
 def job_on(app: Prinia, time: Time, id: int) -> Job[Any]:
-    waiter = Waiter(lambda: app.storage, monotonic=time.monotonic, sleep=time.sleep, asleep=time.asleep)
+    waiter = Waiter(lambda: app.storage, monotonic=time.monotonic, sleep=time.sleep)
     return Job(id, waiter=waiter, read=lambda record: record.result)
 
 
@@ -82,14 +81,11 @@ BOTH: Sequence[Wait] = (
 )
 
 
-@pytest.mark.parametrize("wait", BOTH)
-def test_waiting_looks_less_and_less_often_until_the_timeout(
-    app: Prinia, send: SyncTask[[int], int], wait: Wait
-) -> None:
+def test_waiting_looks_less_and_less_often_until_the_timeout(app: Prinia, send: SyncTask[[int], int]) -> None:
     time = Time()
     job = job_on(app, time, send.enqueue(1).id)
     with pytest.raises(ResultTimeout) as caught:
-        wait(job, 2)
+        job.result(timeout=2)
     assert str(caught.value) == "job 1 (send) is still ready after 2 s of waiting; it goes on"
     assert caught.value.job_id == 1
     assert time.sleeps[:8] == pytest.approx([0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.5])
@@ -97,12 +93,11 @@ def test_waiting_looks_less_and_less_often_until_the_timeout(
     assert isinstance(caught.value, TimeoutError)
 
 
-@pytest.mark.parametrize("wait", BOTH)
-def test_a_job_that_ends_in_time_is_seen(app: Prinia, send: SyncTask[[int], int], wait: Wait) -> None:
+def test_a_job_that_ends_in_time_is_seen(app: Prinia, send: SyncTask[[int], int]) -> None:
     time, job = Time(), send.enqueue(1)
     time.at[12] = lambda: app.storage.cancel([job.id], by="me")
     with pytest.raises(JobCancelled, match=r"job 1 \(send\) was cancelled: .*me"):
-        wait(job_on(app, time, job.id), None)
+        job_on(app, time, job.id).result()
     assert len(time.sleeps) == 12
 
 
@@ -124,9 +119,134 @@ def test_a_timeout_that_is_no_time_is_refused(
 
 
 @pytest.mark.parametrize("wait", BOTH)
+@pytest.mark.parametrize("timeout", ["5", True, []])
+def test_a_timeout_of_another_type_is_refused(
+    app: Prinia, send: SyncTask[[int], int], wait: Wait, timeout: Any
+) -> None:
+    with pytest.raises(TypeError, match=r"timeout=.* must be seconds \(int or float\), or None"):
+        wait(job_on(app, Time(), send.enqueue(1).id), timeout)
+
+
+@pytest.mark.parametrize("wait", BOTH)
 def test_a_job_that_is_not_there_is_not_waited_for(app: Prinia, wait: Wait) -> None:
     with pytest.raises(JobNotFound, match="there is no job 99: its transaction was rolled back or has not committed"):
         wait(job_on(app, Time(), 99), None)
+
+
+# -- many at once, and without a database --------------------------------------------------------------------------
+
+
+class Asked(MemoryStorage):
+    """Counts what is looked for, and fails as it is told; `looked` is set by each look."""
+
+    def __init__(self, *failures: Exception) -> None:
+        super().__init__()
+        self.failures = list(failures)
+        self.looks: list[int] = []
+        self.looked = asyncio.Event()
+
+    def find(self, ids: Sequence[int], /) -> list[JobRecord]:
+        self.looks.append(len(ids))
+        self.looked.set()
+        if self.failures:
+            raise self.failures.pop(0)
+        return super().find(ids)
+
+
+AWAY = StorageUnavailable("no connection to the database: it is away")
+
+
+def looking() -> set[asyncio.Task[Any]]:
+    return {task for task in asyncio.all_tasks() if task.get_name() == "prinia: waiting for results"}
+
+
+@pytest.fixture
+async def nothing_stays() -> AsyncIterator[None]:
+    """Whatever a test does, nothing looks on when nobody waits any more."""
+    yield
+    assert looking() == set()
+
+
+async def test_many_waiters_share_a_look(nothing_stays: None) -> None:
+    app = Prinia(storage=(storage := Asked()))
+    send = app.task(name="send")(lambda: None)
+    jobs = [send.get_job(pushed.id) for pushed in storage.push([send.job().spec] * 2500)]
+    waiting = [asyncio.create_task(job.aresult()) for job in jobs]
+    waiting.append(asyncio.create_task(jobs[0].aresult()))
+    await storage.looked.wait()
+    await asyncio.sleep(0)
+    assert storage.looks[:3] == [1000, 1000, 500]
+    storage.cancel([job.id for job in jobs], by="me")
+    assert {type(answer) for answer in await asyncio.gather(*waiting, return_exceptions=True)} == {JobCancelled}
+    assert set(storage.looks) <= {1000, 500}
+    assert not app._client.waiter._lookouts
+
+
+async def test_each_waits_for_as_long_as_it_was_told(nothing_stays: None) -> None:
+    app = Prinia(storage=(storage := Asked()))
+    send = app.task(name="send")(lambda: None)
+    one, other = await send.aenqueue(), await send.aenqueue()
+    for_ever = asyncio.create_task(one.aresult())
+    with pytest.raises(ResultTimeout, match=r"^job 1 \(send\) is still ready after 0.01 s of waiting; it goes on$"):
+        await one.aresult(timeout=0.01)
+    with pytest.raises(ResultTimeout, match=r"^job 2 \(send\) is still ready after 0 s"):
+        await other.aresult(timeout=0)
+    with pytest.raises(JobNotFound):
+        await send.get_job(99).aresult()
+    assert not for_ever.done()
+    storage.cancel([one.id], by="me")
+    with pytest.raises(JobCancelled):
+        await for_ever
+
+
+async def test_a_waiter_that_is_cancelled_leaves_the_others(nothing_stays: None) -> None:
+    app = Prinia(storage=(storage := Asked()))
+    job = await app.task(name="send")(lambda: None).aenqueue()
+    gone, stays = asyncio.create_task(job.aresult()), asyncio.create_task(job.aresult())
+    await storage.looked.wait()
+    gone.cancel()
+    await asyncio.wait([gone])
+    assert gone.cancelled()
+    storage.cancel([job.id], by="me")
+    with pytest.raises(JobCancelled):
+        await stays
+
+
+async def test_nobody_waits_for_looks_that_were_cancelled() -> None:
+    app = Prinia(storage=(storage := Asked()))
+    job = await app.task(name="send")(lambda: None).aenqueue()
+    waiter = asyncio.create_task(job.aresult())
+    await storage.looked.wait()
+    [task] = looking()
+    task.cancel()
+    await asyncio.wait([waiter], timeout=10)
+    assert waiter.cancelled()
+
+
+@pytest.mark.parametrize("wait", BOTH)
+def test_an_outage_is_waited_out(wait: Wait) -> None:
+    storage = Asked(AWAY, AWAY, AWAY)
+    job = Prinia(storage=storage).task(name="send")(lambda: None).enqueue()
+    storage.cancel([job.id], by="me")
+    with pytest.raises(JobCancelled):
+        wait(job, None)
+    assert len(storage.looks) == 4
+
+
+@pytest.mark.parametrize("wait", BOTH)
+@pytest.mark.parametrize("timeout", [0, 0.05])
+def test_an_outage_longer_than_the_timeout_is_its_cause(wait: Wait, timeout: float) -> None:
+    job = Prinia(storage=Asked(*[AWAY] * 1000)).task(name="send")(lambda: None).enqueue()
+    with pytest.raises(ResultTimeout, match=r"^job 1: after .* the database did not answer: .* it is away$") as caught:
+        wait(job, timeout)
+    assert caught.value.__cause__ is AWAY
+
+
+@pytest.mark.parametrize("wait", BOTH)
+def test_what_does_not_pass_by_itself_is_raised(wait: Wait) -> None:
+    job = Prinia(storage=Asked(MigrationsPending("run: prinia migrate"))).task(name="send")(lambda: None).enqueue()
+    with pytest.raises(MigrationsPending):
+        wait(job, None)
 
 
 def test_how_a_failed_job_is_told() -> None:

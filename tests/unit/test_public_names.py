@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib import metadata
 from types import ModuleType
 
+import pytest
+
 import prinia
+from prinia import errors
 
 
 def test_all_is_what_is_exported_sorted() -> None:
@@ -21,9 +25,20 @@ def test_all_is_what_is_exported_sorted() -> None:
     assert prinia.__all__ == [*constants, *sorted(name for name in prinia.__all__ if not name.isupper())]
 
 
+def test_the_version_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert prinia.__version__ == metadata.version("prinia")
+
+    def missing(name: str) -> str:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "version", missing)
+    assert prinia.__version__ == "0+unknown"
+    assert not hasattr(prinia, "__nothing__")
+
+
 def test_every_error_is_exported() -> None:
-    errors = {name for name, value in vars(prinia.errors).items() if isinstance(value, type)}
-    assert errors <= set(prinia.__all__)
+    names = {name for name, value in vars(errors).items() if isinstance(value, type)}
+    assert names <= set(prinia.__all__)
 
 
 def test_every_exported_name_has_a_docstring() -> None:

@@ -48,12 +48,14 @@ def migrate(check: bool, sql: bool, since: int, schema: str, database_url: str |
 
 def _check(dsn: str, schema: str, as_json: bool) -> None:
     from prinia.storage.postgres.migrate import pending
+    from prinia.storage.postgres.sql import migrate_command
 
     lacking = pending(dsn, schema)
     if as_json:
         _print_json(dsn, schema, applied=[], pending=[_as_dict(migration) for migration in lacking])
     elif lacking:
         click.echo(f"{_where(dsn, schema)} lacks {', '.join(migration.label for migration in lacking)}.")
+        click.echo(f"Run: {migrate_command(schema)}")
     else:
         click.echo(f"{_where(dsn, schema)} is up to date.")
     if lacking:

@@ -13,6 +13,8 @@ from typing import Any
 from prinia.app import Prinia
 from prinia.cli.failing import Misuse, debugging
 
+_PRINIA = os.path.join(os.path.dirname(sys.modules["prinia"].__file__ or ""), "")
+
 
 def find_app(target: str) -> Prinia:
     """The app that ``shop.jobs:app`` names, or the only one in ``shop.jobs``.
@@ -40,6 +42,11 @@ def _import(name: str, target: str) -> ModuleType:
                 f"there is no module {error.name!r}, looked for in {os.getcwd()} and where Python's modules are"
             ) from error
         raise _broken(name, error) from error
+    except SystemExit as error:
+        raise Misuse(
+            f"importing {name} ended the program: it calls sys.exit({error.code!r}){_place(error)}; keep that under: "
+            f"if __name__ == '__main__'"
+        ) from error
     except Exception as error:  # the app's own code runs here, and may raise anything
         if debugging():
             raise
@@ -48,11 +55,18 @@ def _import(name: str, target: str) -> ModuleType:
 
 def _broken(name: str, error: Exception) -> Misuse:
     """The module is there and does not import: say where, in the module's own words."""
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename]
-    where = f" ({frames[-1].filename}, line {frames[-1].lineno})" if len(frames) > 1 else ""
-    if isinstance(error, SyntaxError):
-        where = ""  # its own text says it
+    where = "" if isinstance(error, SyntaxError) else _place(error)  # its own text says it
     return Misuse(f"importing {name} failed: {type(error).__name__}: {error}{where}; PRINIA_DEBUG=1 shows more")
+
+
+def _place(error: BaseException) -> str:
+    """The last line of the user's, or of a package of theirs, that the error came through."""
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if "importlib" not in frame.filename and not frame.filename.startswith(_PRINIA)
+    ]
+    return f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
 
 
 def _attribute(module: ModuleType, path: str, target: str) -> Prinia:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
 from collections.abc import Callable
 from importlib import metadata
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from prinia.app import Prinia
 from prinia.cli.place import describe
 from prinia.cli.target import find_app
-from prinia.errors import ConfigurationError
+from prinia.errors import ConfigurationError, InvalidOptions
+from prinia.options import text
 
 if TYPE_CHECKING:
     from prinia.worker import Worker
@@ -26,17 +28,37 @@ _EPILOG = (
 )
 
 
+def _label(context: click.Context, parameter: click.Parameter, given: str | tuple[str, ...] | None) -> Any:
+    try:
+        for one in (given,) if isinstance(given, str) else given or ():
+            text(parameter.opts[-1], one)
+    except InvalidOptions as error:
+        raise click.BadParameter(str(error)) from error
+    return given
+
+
+def _finite(context: click.Context, parameter: click.Parameter, given: float) -> float:
+    if not math.isfinite(given):
+        raise click.BadParameter(f"{given} is no number of seconds")
+    return given
+
+
 @click.command(epilog=_EPILOG)
 @click.argument("target", metavar="MODULE:APP")
-@click.option("-q", "--queue", "queues", multiple=True, metavar="QUEUE", help="Serve this queue; may be repeated. "
-              "Else the queues of the app's tasks.")  # fmt: skip
+@click.option("-q", "--queue", "queues", multiple=True, metavar="QUEUE", callback=_label,
+              help="Serve this queue; may be repeated. Else the queues of the app's tasks.")  # fmt: skip
 @click.option("-c", "--concurrency", type=click.IntRange(1), default=100, show_default=True, metavar="N",
               help="How many jobs run at once.")  # fmt: skip
 @click.option("--threads", type=click.IntRange(1), default=10, show_default=True, metavar="N",
               help="How many of those may be plain functions, which run in threads.")  # fmt: skip
-@click.option("--name", metavar="LABEL", help="A label, any number of workers may share it; else the machine's name.")
+@click.option(
+    "--name",
+    metavar="LABEL",
+    callback=_label,
+    help="A label, any number of workers may share it; else the machine's name.",
+)
 @click.option("--stop-timeout", type=click.FloatRange(0), default=30.0, show_default=True, metavar="SECONDS",
-              help="How long a stop lets running jobs finish.")  # fmt: skip
+              callback=_finite, help="How long a stop lets running jobs finish.")  # fmt: skip
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info",
               show_default=True, help="What is logged, to standard error.")  # fmt: skip
 def worker(
@@ -78,9 +100,10 @@ def _banner(app: Prinia, serving: Worker, concurrency: int) -> str:
 
 def _place(app: Prinia) -> str:
     try:
-        return f"{describe(app.dsn)}, schema {app.schema!r}"
+        dsn = app.dsn
     except ConfigurationError:  # an app that was given a storage of its own
         return type(app.storage).__name__
+    return f"{describe(dsn)}, schema {app.schema!r}"
 
 
 def _log_to_stderr(level: str) -> None:

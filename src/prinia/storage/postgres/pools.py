@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import select
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from typing import Any
@@ -117,7 +118,7 @@ class Pools:
         opened = self._opened.get((os.getpid(), None))
         with translated(self._schema), _no_waiting_room():
             if opened is not None:
-                with opened.pool.connection() as connection:
+                with _lent(opened.pool) as connection:
                     yield connection
             else:
                 with psycopg.connect(self._dsn(), **self._kwargs()) as connection:
@@ -129,7 +130,7 @@ class Pools:
         opened = self._opened.get((os.getpid(), asyncio.get_running_loop()))
         with translated(self._schema), _no_waiting_room():
             if opened is not None:
-                async with opened.pool.connection() as connection:
+                async with _alent(opened.pool) as connection:
                     yield connection
             else:
                 dsn = await asyncio.to_thread(self._dsn)
@@ -147,6 +148,45 @@ class Pools:
         async with self.aconnection() as connection:
             cursor = await connection.execute(sql, params, binary=True)
             return await cursor.fetchall() if cursor.description else []
+
+
+@contextlib.contextmanager
+def _lent(pool: SyncPool) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
+    """A connection of the pool, one that was not lost while it was idle.
+
+    Not the pool's ``check``: it pauses longer and longer between the connections that it finds lost.
+    """
+    while _readable((connection := pool.getconn()).fileno()):
+        connection.close()
+        pool.putconn(connection)
+    try:
+        with connection:
+            yield connection
+    finally:
+        pool.putconn(connection)
+
+
+@contextlib.asynccontextmanager
+async def _alent(pool: AsyncPool) -> AsyncIterator[psycopg.AsyncConnection[tuple[Any, ...]]]:
+    """`_lent`, awaited."""
+    while _readable((connection := await pool.getconn()).fileno()):
+        await connection.close()
+        await pool.putconn(connection)
+    try:
+        async with connection:
+            yield connection
+    finally:
+        await pool.putconn(connection)
+
+
+def _readable(descriptor: int) -> bool:
+    """Whether the server has sent something: to an idle session it sends nothing but its end. Looking costs no round
+    trip, and as nothing was sent by us yet, a push on another connection cannot be a second one."""
+    if not hasattr(select, "poll"):  # Windows
+        return bool(select.select([descriptor], [], [], 0)[0])
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(0))
 
 
 @contextlib.contextmanager

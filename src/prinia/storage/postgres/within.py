@@ -18,7 +18,7 @@ def _sync(connection: Any) -> psycopg.Connection[Any]:
     if isinstance(connection, psycopg.Connection):
         return connection
     raise ConnectionKindError(
-        f"cannot enqueue on a {_kind(connection)}: a blocking call takes a psycopg.Connection"
+        f"cannot enqueue on {_kind(connection)}: a blocking call takes a psycopg.Connection"
         + (" (for an AsyncConnection use aenqueue)" if isinstance(connection, psycopg.AsyncConnection) else "")
     )
 
@@ -27,7 +27,7 @@ def _async(connection: Any) -> psycopg.AsyncConnection[Any]:
     if isinstance(connection, psycopg.AsyncConnection):
         return connection
     raise ConnectionKindError(
-        f"cannot enqueue on a {_kind(connection)}: an awaited call takes a psycopg.AsyncConnection"
+        f"cannot enqueue on {_kind(connection)}: an awaited call takes a psycopg.AsyncConnection"
         + (" (for a Connection use enqueue)" if isinstance(connection, psycopg.Connection) else "")
     )
 
