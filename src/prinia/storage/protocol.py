@@ -243,8 +243,9 @@ class Pulse(Protocol):
         """Bring back up to 1,000 jobs of an instance declared dead; 0 when none is left and it is off the register.
 
         Each comes back with its attempt handed back and one crash more; one that had started has "worker lost" in
-        its error history; above its ``max_crashes``, or when it must not run again after a crash, it ends as
-        failed (reports of what has started are seconds old: nobody knows that a claimed job had not); with a cancel request it ends as cancelled.
+        its error history. Above its ``max_crashes``, or when it must not run again after a crash, it ends as failed
+        (reports of what has started are seconds old: nobody knows that a claimed job had not). With a cancel request
+        it ends as cancelled.
         """
         ...
 
