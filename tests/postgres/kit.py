@@ -16,6 +16,7 @@ import psycopg
 from prinia.storage.postgres import PostgresStorage
 from prinia.storage.postgres.consumer import PostgresConsumer
 from prinia.testing.conformance.bench import Bench, ConformanceBase, StandIn
+from tests import waiting
 
 Row = tuple[Any, ...]
 Connection = psycopg.AsyncConnection[Row]
@@ -188,3 +189,14 @@ class Spy:
         """The plans since the last call."""
         plans, self._plans = self._plans, []
         return plans
+
+
+def terminate(dsn: str, where: str) -> int:
+    """Cut sessions of this database off, wait until they are gone, and say how many. (PostgreSQL 13 cannot wait.)"""
+    of_this = f"from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid() and {where}"
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        pids = [pid for (pid,) in connection.execute(f"select pid {of_this}".encode()).fetchall()]
+        connection.execute("select pg_terminate_backend(pid) from unnest(%s::int[]) as cut (pid)", (pids,))
+        left = "select count(*) from pg_stat_activity where pid = any (%s)"
+        waiting.until(lambda: connection.execute(left, (pids,)).fetchall() == [(0,)], what="the sessions are gone")
+    return len(pids)

@@ -26,7 +26,7 @@ from prinia.storage.postgres.connection import AsyncLine
 from prinia.storage.protocol import Receipt
 from prinia.testing.conformance.bench import ack, call, job
 
-from .kit import Lab, inside, within
+from .kit import Lab, inside, terminate, within
 
 KINDS = [AckKind.COMPLETE, AckKind.RETRY, AckKind.SNOOZE, AckKind.FAIL, AckKind.CANCEL]
 
@@ -59,7 +59,7 @@ async def test_an_ack_whose_reply_was_lost(lab: Lab, monkeypatch: pytest.MonkeyP
 
     async def lost(line: AsyncLine, *args: Any) -> Any:
         rows = await run(line, *args)
-        await lab.rows("select pg_terminate_backend(%s, 10000)", (await line.connect()).info.backend_pid)
+        terminate(lab.dsn, f"pid = {(await line.connect()).info.backend_pid}")
         monkeypatch.setattr(AsyncLine, "run", run)
         await run(line, b"select 1")
         return rows

@@ -21,7 +21,7 @@ from prinia.storage.postgres.bell import PostgresBell
 from prinia.testing.conformance.bells import arm
 from prinia.testing.conformance.bench import StandIn, ack, call, job
 
-from .kit import Connection, Lab, inside, until, within
+from .kit import Connection, Lab, inside, terminate, until, within
 
 ADVISORY = (
     "select count(*) from pg_locks where locktype = 'advisory'"
@@ -247,7 +247,7 @@ async def test_who_waits_takes_over_from_a_holder_that_died(lab: Lab, monkeypatc
     holder = (await line.connect()).info.backend_pid
     monkeypatch.setattr(type(bell(one)._listener), "_keep_listening", None)  # it does not come back
     bell(one)._listener._task.cancel()  # type: ignore[union-attr]
-    await lab.rows("select pg_terminate_backend(%s, 10000)", holder)
+    terminate(lab.dsn, f"pid = {holder}")
     assert await within(lab.patience, second), "woken to look what it may have missed"
     await armed(lab, two)
     assert bell(two)._taken

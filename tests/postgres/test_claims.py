@@ -23,7 +23,7 @@ from prinia.storage.postgres.consumer import PostgresConsumer
 from prinia.storage.postgres.marks import Marks
 from prinia.testing.conformance.bench import StandIn, ack, call, job
 
-from .kit import Lab, Spy, inside, somebody_waits, until, within
+from .kit import Lab, Spy, inside, somebody_waits, terminate, until, within
 
 
 async def drain(lab: Lab, worker: StandIn, size: int, *, rounds: int | None = None) -> list[int]:
@@ -214,7 +214,7 @@ async def test_a_new_session_looks_from_the_start(lab: Lab) -> None:
     await drain(lab, worker, 10)
     assert mark(worker).lanes["default", 0].tip is not None
     line = inside(worker)._claims
-    await lab.rows("select pg_terminate_backend(%s, 10000)", (await line.connect()).info.backend_pid)
+    terminate(lab.dsn, f"pid = {(await line.connect()).info.backend_pid}")
     with pytest.raises(StorageUnavailable):
         await worker.claim()
     late = await lab.value(

@@ -25,7 +25,7 @@ from prinia.storage.postgres import PostgresStorage, pools
 from prinia.storage.postgres.connection import AsyncLine, translate
 from prinia.testing.conformance.bench import ack, call, failure, job
 
-from .kit import Lab, inside, until, within
+from .kit import Lab, inside, terminate, until, within
 
 SETTINGS = {
     "default_transaction_isolation": "serializable",
@@ -180,13 +180,7 @@ async def test_a_pool_that_is_used_up_says_so(lab: Lab, monkeypatch: pytest.Monk
 
 
 def drop_clients(dsn: str) -> int:
-    with psycopg.connect(dsn, autocommit=True) as connection:
-        gone = connection.execute(
-            "select pg_terminate_backend(pid, 10000) from pg_stat_activity"
-            " where datname = current_database() and application_name = 'prinia client'"
-        ).fetchall()
-    assert all(ended for (ended,) in gone)
-    return len(gone)
+    return terminate(dsn, "application_name = 'prinia client'")
 
 
 def test_connections_lost_while_idle_fail_no_blocking_call(migrated: str) -> None:
@@ -245,10 +239,7 @@ async def test_a_server_that_drops_everybody(lab: Lab) -> None:
     worker = await lab.worker()
     await lab.push_one()
     claimed = await worker.one()
-    await lab.rows(
-        "select pg_terminate_backend(pid, 10000) from pg_stat_activity"
-        " where pid <> pg_backend_pid() and datname = current_database()"
-    )
+    terminate(lab.dsn, "true")
     failures = 0
 
     async def works(attempt: Callable[[], Awaitable[Any]]) -> bool:

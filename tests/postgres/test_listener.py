@@ -21,7 +21,7 @@ from prinia.storage.postgres.listener import Listener
 from prinia.testing.conformance.bells import arm
 from prinia.testing.conformance.bench import StandIn
 
-from .kit import Lab, inside, until, within
+from .kit import Lab, inside, terminate, until, within
 
 KILL = "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'prinia listener' and"
 KILL += " datname = current_database()"
@@ -62,11 +62,10 @@ async def test_it_listens_again_when_a_statement_lost_the_connection(lab: Lab) -
     worker = await lab.worker()
     await arm(lab, worker)
     await bell(worker).disarm()
-    watch = await lab.connect()
     line = listener(worker)._line
     pid = (await line.connect()).info.backend_pid
     async with listener(worker)._lock:  # the dispatcher cannot look meanwhile
-        await watch.execute("select pg_terminate_backend(%s, 10000)", (pid,))
+        terminate(lab.dsn, f"pid = {pid}")
         task = asyncio.create_task(bell(worker).arm())
         await asyncio.sleep(0)
     await task
