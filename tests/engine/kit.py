@@ -49,7 +49,6 @@ class Faults:
     refused: int = 0
     claims: list[tuple[int, bool]] = field(default_factory=list)
     flushes: list[list[Ack]] = field(default_factory=list)
-    tokens_at_claim: list[list[int]] = field(default_factory=list)
     recovered: list[list[int]] = field(default_factory=list)
     every_third_beat_fails: bool = False
     beats: int = 0

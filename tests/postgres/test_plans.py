@@ -151,8 +151,6 @@ INDEXES = {
     "look": {"jobs_ready"},
     "sweep_expired": {"jobs_pkey", "jobs_expiring"},
 }
-#: These may walk over what others run, or what is excluded, as far as the lane goes.
-LANE_LONG = {"look"}
 
 
 def faults(plans: dict[str, Plan]) -> list[str]:

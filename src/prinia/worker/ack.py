@@ -90,7 +90,7 @@ class Flusher:
 
     def add(self, ack: Ack, job: ClaimedJob, counter: str) -> None:
         """Record this, soon."""
-        self._bytes += len(ack.result) if ack.result is not None else _size_of_error(ack)
+        self._bytes += _size(ack)
         if not self._pending:
             self._dirty.set()
         self._pending.append((ack, job, counter))
@@ -269,8 +269,7 @@ class Flusher:
 
 
 def _size(ack: Ack) -> int:
-    return len(ack.result) if ack.result is not None else _size_of_error(ack)
-
-
-def _size_of_error(ack: Ack) -> int:
+    """About how many bytes it is kept in, and sent in."""
+    if ack.result is not None:
+        return len(ack.result)
     return len(ack.error.message) + len(ack.error.traceback or "") if ack.error is not None else 0

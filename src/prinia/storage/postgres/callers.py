@@ -15,7 +15,7 @@ from typing import Any
 import psycopg
 from psycopg import errors as pg
 
-from prinia.errors import DuplicateJob, PriniaError, StorageError, StorageUnavailable, UniqueBusy
+from prinia.errors import DuplicateJob, StorageError, StorageUnavailable, UniqueBusy
 from prinia.job import JobRecord, JobSpec, Pushed
 from prinia.storage.postgres.connection import array, lacks_leaf, translate
 from prinia.storage.postgres.pools import Pools
@@ -123,7 +123,7 @@ class Callers:
                 self._pools.run(self._make_leaves, {})
                 continue
             cancelled += done
-            if left <= done:
+            if not left:
                 return cancelled
             time.sleep(CANCEL_PAUSE)
         raise _cancel_stuck(cancelled)
@@ -140,7 +140,7 @@ class Callers:
                 await self._pools.arun(self._make_leaves, {})
                 continue
             cancelled += done
-            if left <= done:
+            if not left:
                 return cancelled
             await asyncio.sleep(CANCEL_PAUSE)
         raise _cancel_stuck(cancelled)
@@ -187,7 +187,7 @@ def _cancel_params(ids: Sequence[int], by: str) -> dict[str, str]:
     return {"ids": array(ids), "by": storable(by), "reason": storable(f"cancelled by {by}")}
 
 
-def _cancel_stuck(cancelled: int) -> PriniaError:
+def _cancel_stuck(cancelled: int) -> StorageUnavailable:
     return StorageUnavailable(
         f"{cancelled} jobs were cancelled, but some stayed locked by other transactions for"
         f" {CANCEL_ROUNDS * CANCEL_PAUSE:.0f} s; try again"

@@ -15,5 +15,7 @@ marked as (
     returning j.id
 ),
 {end_waiting}
-select (select count(*) from archived) + (select count(*) from marked),
+select done.jobs,
        (select count(*) from {schema}.jobs j where j.id = any (%(ids)s::bigint[]) and j.cancel_requested_at is null)
+       - done.jobs
+  from (select (select count(*) from archived) + (select count(*) from marked) as jobs) as done
