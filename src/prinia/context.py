@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 from uuid import UUID
+
+from prinia.connection import AnyAsync, SyncConn
 
 
 class _Injected:
@@ -19,6 +21,45 @@ class _Injected:
 
 #: Give it as default to a parameter that is filled in when the job runs: ``ctx: Context = INJECTED``.
 INJECTED: Any = _Injected()
+
+
+def _nobody() -> None:
+    """There is no worker to stop."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerContext:
+    """The worker that runs a job, or that an event is about: ``name`` is its label, ``instance`` this life of it.
+
+    Example::
+
+        @app.on_event
+        def stop_on_failure(event: Event) -> None:
+            if event.kind is EventKind.FAILED:
+                event.worker.stop()
+    """
+
+    name: str = ""
+    instance: UUID | None = None
+    _stop: Callable[[], None] = field(default=_nobody, repr=False, compare=False)
+
+    def stop(self) -> None:
+        """Stop the worker as a first signal does: it claims nothing more, lets running jobs finish, and its ``run()``
+        returns. May be called from any thread, and more than once. Does nothing in a detached context.
+        """
+        self._stop()
+
+
+class Completes(Protocol):
+    """What completes the job of a context on a connection of its handler."""
+
+    def complete(self, connection: SyncConn, result: Any, /) -> None:
+        """On a blocking connection."""
+        ...
+
+    async def acomplete(self, connection: AnyAsync, result: Any, /) -> None:
+        """On an async connection."""
+        ...
 
 
 @dataclass(slots=True, kw_only=True)
@@ -43,9 +84,35 @@ class Context:
     crashes: int = 0
     tags: tuple[str, ...] = ()
     meta: Mapping[str, Any] = field(default_factory=dict)
-    worker: str = ""
-    instance: UUID | None = None
+    worker: WorkerContext = WorkerContext()  # frozen, so it can be shared
     #: The worker is stopping: a long handler does well to end soon.
     stopping: bool = False
     #: The job was taken from this worker (it was thought dead): nothing it returns is recorded.
     lost: bool = False
+    _completes: Completes | None = field(default=None, repr=False, compare=False)
+
+    def complete(self, connection: SyncConn, /, *, result: Any = None) -> None:
+        """Complete this job in the connection's open transaction, together with what the handler wrote there.
+
+        Committed, the job has completed with ``result``, exactly once and whatever the handler does afterwards; rolled
+        back, it runs again. What the handler returns is not stored then. Does nothing in a detached context.
+
+        Raises `JobLost` when the job was taken from this worker meanwhile: let your transaction roll back then.
+        `ConnectionKindError` for an async connection, `NotStorable` for the result.
+
+        Example::
+
+            with conn.transaction():
+                conn.execute("update accounts set balance = balance - 10 where id = 7")
+                ctx.complete(conn)
+        """
+        if self._completes is not None:
+            self._completes.complete(connection, result)
+
+    def acomplete(self, connection: AnyAsync, /, *, result: Any = None) -> Coroutine[Any, Any, None]:
+        """`complete`, awaited, on an async connection."""
+        return self._acomplete(connection, result)
+
+    async def _acomplete(self, connection: AnyAsync, result: Any) -> None:
+        if self._completes is not None:
+            await self._completes.acomplete(connection, result)

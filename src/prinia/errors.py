@@ -15,6 +15,8 @@
     ├── ColourError                   a blocking call inside a running event loop (also a RuntimeError)
     ├── DecodeError                   stored bytes do not fit the types they should have
     ├── NotStorable                   a result cannot be encoded
+    ├── JobLost                       the job was taken from the worker that still runs it
+    ├── ResourceError                 a resource could not be opened or closed
     ├── ResultError                   a job's result cannot be had
     │   ├── JobNotFound               no live and no kept finished job has that id (also a LookupError)
     │   ├── JobFailed                 the job ended as failed
@@ -95,6 +97,14 @@ class DecodeError(PriniaError):
 
 class NotStorable(PriniaError):
     """A handler's result cannot be encoded; the text has the path of the culprit."""
+
+
+class JobLost(PriniaError):
+    """The job is not this worker's any more: it was thought dead, and others run it again. Nothing was recorded."""
+
+
+class ResourceError(PriniaError):
+    """A resource that a task wants could not be opened or closed; its own error is the cause."""
 
 
 class ResultError(PriniaError):

@@ -86,7 +86,7 @@ async def test_a_blocked_event_loop_is_no_crash(shop: Shop, caplog: pytest.LogCa
 
     @shop.app.task(name="block")
     async def block(ctx: Context = INJECTED) -> None:
-        runs.append(ctx.worker)
+        runs.append(ctx.worker.name)
         time.sleep(4 * FAST["dead_after"])
 
     job = await block.aenqueue()
@@ -111,7 +111,7 @@ async def test_an_instance_that_was_declared_dead_goes_on_as_a_new_one(
         try:
             await gate.wait()
         finally:
-            ended.append((ctx.instance, ctx.lost))
+            ended.append((ctx.worker.instance, ctx.lost))
 
     jobs = await shop.app.aenqueue_many(hold.job() for _ in range(3))
     async with shop.worker(name="w", **FAST) as worker:

@@ -113,7 +113,7 @@ async def test_a_woken_worker_passes_on_what_it_cannot_run(shop: Shop, monkeypat
 
     @shop.app.task(name="hold")
     async def hold(ctx: Context = INJECTED) -> None:
-        running.add(ctx.worker)
+        running.add(ctx.worker.name)
         await gate.wait()
 
     async with shop.worker(name="a", concurrency=1, poll=3600), shop.worker(name="b", concurrency=1, poll=3600):
@@ -341,7 +341,7 @@ async def test_two_workers_share_a_name(shop: Shop) -> None:
     @shop.app.task(name="who")
     async def who(ctx: Context = INJECTED) -> str:
         await asyncio.sleep(0.001)
-        return str(ctx.instance)
+        return str(ctx.worker.instance)
 
     async with shop.worker(name="w", concurrency=1) as one, shop.worker(name="w", concurrency=1) as two:
         jobs = await shop.app.aenqueue_many(who.job() for _ in range(100))

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 import threading
 import time
 from collections.abc import Callable
-from contextvars import ContextVar, copy_context
+from contextvars import ContextVar
 from datetime import timedelta
 
 import pytest
@@ -17,7 +16,6 @@ from prinia import INJECTED, Cancel, Context, Fail, Fixed, Retry, Snooze
 from prinia.job import JobSpec, JobState
 from prinia.worker import run as run_module
 from prinia.worker.ledger import Counts, Ledger
-from prinia.worker.threads import Threads
 from tests.engine.kit import Shop, flusher_of, ghost_instance, until
 
 TENANT: ContextVar[str] = ContextVar("tenant", default="nobody")
@@ -136,7 +134,8 @@ async def test_the_context_tells_of_job_and_worker(shop: Shop) -> None:
         assert (ctx.job_id, ctx.task, ctx.queue, ctx.priority) == (job.id, "tell", "q", 7)
         assert (ctx.attempt, ctx.max_attempts, ctx.crashes) == (1, 4, 0)
         assert (ctx.tags, dict(ctx.meta)) == (("blue",), {"a": 1})
-        assert (ctx.worker, ctx.instance, ctx.stopping, ctx.lost) == ("web-1", worker.instance.id, False, False)
+        assert (ctx.worker.name, ctx.worker.instance) == ("web-1", worker.instance.id)
+        assert (ctx.stopping, ctx.lost) == (False, False)
 
 
 async def test_failures_are_kept_and_tried_again_until_attempts_are_used_up(
@@ -450,7 +449,7 @@ async def test_a_handler_cancelled_before_its_first_step_is_not_forgotten(shop: 
     flusher = flusher_of(consumer, ledger, counts)
     runner = run_module.Runner(
         shop.app.tasks, flusher, ledger, counts,
-        concurrency=1, threads=Threads(1), variables=copy_context(), changed=changed, random=random.random,
+        worker=WorkerContext(name="w", instance=ghost_instance().id),
         worker="w", instance=ghost_instance().id,
     )  # fmt: skip
     runner.add(claim.jobs)

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 from prinia.clock import Clock
+from prinia.context import WorkerContext
 from prinia.errors import StorageError, StorageUnavailable
 from prinia.job import Instance
 from prinia.storage.protocol import Storage
@@ -47,6 +48,8 @@ class Equipment:
     counts: Counts
     stop: asyncio.Event
     stop_now: asyncio.Event
+    #: Asks the worker to stop, from any thread.
+    request_stop: Callable[[], None]
     #: Set once the database has answered at the start, or has been found away.
     tried: asyncio.Event
     clock: Clock
@@ -75,7 +78,8 @@ class Life:
         self._runner = Runner(
             equipment.tasks, self._flusher, ledger, counts,
             concurrency=settings.concurrency, threads=equipment.threads, variables=equipment.variables,
-            changed=changed, random=random, worker=settings.name, instance=instance.id,
+            changed=changed, random=random,
+            worker=WorkerContext(name=settings.name, instance=instance.id, _stop=equipment.request_stop),
         )  # fmt: skip
         self._claimer = Claimer(
             consumer, self._runner, self._flusher, ledger, counts, outage,

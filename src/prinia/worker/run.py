@@ -22,14 +22,13 @@ from collections.abc import Callable, Container, Iterable, Mapping
 from contextvars import Context as ContextVars
 from enum import Enum, auto
 from typing import Any
-from uuid import UUID
 
-from prinia.context import Context
-from prinia.errors import NotStorable
+from prinia.context import Context, WorkerContext
 from prinia.job import ClaimedJob
-from prinia.outcome import Ack, AckKind, Completed, Expired, Fail, Failed, HandedBack, Outcome, decide
+from prinia.outcome import Ack, AckKind, Completed, Expired, Failed, HandedBack, Outcome, decide
 from prinia.task import Task
 from prinia.worker.ack import Flusher
+from prinia.worker.call import Handler, broken
 from prinia.worker.deadlines import Deadline, Deadlines
 from prinia.worker.failure import failed
 from prinia.worker.ledger import Counts, Ledger
@@ -49,19 +48,6 @@ class Ending(Enum):
     LOST = auto()
     #: It ignored its cancellation until the end of a bounded stop: what becomes of it was recorded already.
     ABANDONED = auto()
-
-
-class Handler:
-    """A task as the runner uses it, looked up once: properties would cost as much per job as the rest."""
-
-    __slots__ = ("call", "decode", "encode_result", "injects", "is_async")
-
-    def __init__(self, task: Task[Any, Any]) -> None:
-        self.is_async = task.is_async
-        self.injects = bool(task.injected)
-        self.decode = task.decode
-        self.call = task.call
-        self.encode_result = task.encode_result
 
 
 class Run:
@@ -96,8 +82,7 @@ class Runner:
         variables: ContextVars,
         changed: asyncio.Event,
         random: Callable[[], float],
-        worker: str,
-        instance: UUID,
+        worker: WorkerContext,
     ) -> None:
         self._handlers = {name: Handler(task) for name, task in tasks.items()}
         self._flusher = flusher
@@ -109,7 +94,6 @@ class Runner:
         self._changed = changed
         self._random = random
         self._worker = worker
-        self._instance = instance
         self._loop = asyncio.get_running_loop()
         self._deadlines: Deadlines[Run] = Deadlines(self._loop, self._expire)
         self._waiting: deque[ClaimedJob] = deque()
@@ -251,7 +235,7 @@ class Runner:
         if handler.is_async:
             run.future = self._loop.create_task(self._run(run), context=variables)
         else:
-            outcome = self._threads.call(lambda: variables.run(_run_in_thread, run))
+            outcome = self._threads.call(lambda: variables.run(handler.run_in_thread, job, run.context))
             run.future = self._loop.create_task(self._run_threaded(run, outcome), context=variables.copy())
 
     async def _run(self, run: Run) -> None:
@@ -260,7 +244,7 @@ class Runner:
             arguments = handler.decode(job.extras.codec if job.extras is not None else "json", job.args)
             result = handler.encode_result(await handler.call(arguments, run.context))
         except BaseException as error:  # see the module's text
-            self._end(run, _broken(error))
+            self._end(run, broken(error))
             return
         if run.ending is not None or run.deadline is not None:
             self._end(run, Completed(result))
@@ -330,7 +314,6 @@ class Runner:
             tags=extras.tags if extras is not None else (),
             meta=extras.meta if extras is not None else {},
             worker=self._worker,
-            instance=self._instance,
             stopping=self._stopping,
         )
 
@@ -344,22 +327,6 @@ _COUNTERS = {
     AckKind.RETRY: "retried",
     AckKind.SNOOZE: "snoozed",
 }
-
-
-def _run_in_thread(run: Run) -> Outcome:
-    job, handler = run.job, run.handler
-    try:
-        arguments = handler.decode(job.extras.codec if job.extras is not None else "json", job.args)
-        return Completed(handler.encode_result(handler.call(arguments, run.context)))
-    except BaseException as error:  # hurts this job alone
-        return _broken(error)
-
-
-def _broken(error: BaseException) -> Failed:
-    """What a handler's exception means. A result that cannot be stored would be no better the next time."""
-    if isinstance(error, NotStorable):
-        return failed(Fail(f"result not storable: {error}"))
-    return failed(error)
 
 
 def _overruled(run: Run, outcome: Outcome) -> Outcome:

@@ -9,7 +9,9 @@ import os
 import random as random_module
 import socket
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from contextvars import copy_context
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 from uuid import uuid4
@@ -140,6 +142,11 @@ class Worker:
             if self._stops > 1:
                 self._stop_now(self._equipment)
 
+    def _request_stop(self, loop: asyncio.AbstractEventLoop) -> None:
+        """A handler's or a listener's wish to stop: from any thread, and twice is no hurry."""
+        with suppress(RuntimeError):  # the loop is closed: it has stopped
+            loop.call_soon_threadsafe(lambda: None if self._stops else self.stop())
+
     async def __aenter__(self) -> Self:
         """Start in the background; registered when this returns, unless the database is away."""
         if self._background is not None:
@@ -171,6 +178,7 @@ class Worker:
             counts=self._counts,
             stop=asyncio.Event(),
             stop_now=asyncio.Event(),
+            request_stop=partial(self._request_stop, asyncio.get_running_loop()),
             tried=tried,
             clock=self._clock,
             random=self._random,
