@@ -13,6 +13,7 @@ from datetime import timedelta
 import pytest
 
 from prinia import INJECTED, Cancel, Context, Fail, Fixed, Retry, Snooze
+from prinia.context import WorkerContext
 from prinia.job import JobSpec, JobState
 from prinia.worker import run as run_module
 from prinia.worker.ledger import Counts, Ledger
@@ -449,8 +450,8 @@ async def test_a_handler_cancelled_before_its_first_step_is_not_forgotten(shop: 
     flusher = flusher_of(consumer, ledger, counts)
     runner = run_module.Runner(
         shop.app.tasks, flusher, ledger, counts,
+        concurrency=1, threads=Threads(1), variables=copy_context(), changed=changed, random=random.random,
         worker=WorkerContext(name="w", instance=ghost_instance().id),
-        worker="w", instance=ghost_instance().id,
     )  # fmt: skip
     runner.add(claim.jobs)
     runner.cancel()
