@@ -450,7 +450,7 @@ async def test_a_handler_cancelled_before_its_first_step_is_not_forgotten(shop: 
     flusher = flusher_of(consumer, ledger, counts)
     runner = run_module.Runner(
         shop.app.tasks, flusher, ledger, counts,
-        concurrency=1, threads=Threads(1), variables=copy_context(), changed=changed, random=random.random,
+        worker=WorkerContext(name="w", instance=ghost_instance().id),
         worker=WorkerContext(name="w", instance=ghost_instance().id),
     )  # fmt: skip
     runner.add(claim.jobs)
