@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 import threading
 import time
 from collections.abc import Callable
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 from datetime import timedelta
 
 import pytest
@@ -17,6 +18,7 @@ from prinia.context import WorkerContext
 from prinia.job import JobSpec, JobState
 from prinia.worker import run as run_module
 from prinia.worker.ledger import Counts, Ledger
+from prinia.worker.threads import Threads
 from tests.engine.kit import Shop, flusher_of, ghost_instance, until
 
 TENANT: ContextVar[str] = ContextVar("tenant", default="nobody")
@@ -450,7 +452,7 @@ async def test_a_handler_cancelled_before_its_first_step_is_not_forgotten(shop: 
     flusher = flusher_of(consumer, ledger, counts)
     runner = run_module.Runner(
         shop.app.tasks, flusher, ledger, counts,
-        worker=WorkerContext(name="w", instance=ghost_instance().id),
+        concurrency=1, threads=Threads(1), variables=copy_context(), changed=changed, random=random.random,
         worker=WorkerContext(name="w", instance=ghost_instance().id),
     )  # fmt: skip
     runner.add(claim.jobs)
