@@ -1,7 +1,7 @@
 """A worker that listens for notifications, with a slow poll as a net below.
 
-Twenty jobs, encoded already, are enqueued inside a transaction. None of them starts before the commit; then they start at
-once, however slow the poll, the highest priority first. The last one stops the worker.
+Twenty jobs, encoded already, are enqueued inside a transaction. None of them starts before the commit; then they start
+at once, however slow the poll, the highest priority first. The last one stops the worker.
 """
 
 from __future__ import annotations
@@ -26,14 +26,13 @@ async def send_reminder(item: int, ctx: Context = INJECTED) -> None:
 
 async def enqueue_later() -> None:
     await asyncio.sleep(2)
-    async with await psycopg.AsyncConnection.connect(app.dsn) as connection:
-        async with connection.transaction():
-            await app.within(connection).aenqueue_many(
-                send_reminder.options(priority=item).job_encoded(msgspec.json.encode({"item": item}))
-                for item in range(1, 21)
-            )
-            await asyncio.sleep(0.5)
-            print("committing", flush=True)
+    async with await psycopg.AsyncConnection.connect(app.dsn) as connection, connection.transaction():
+        await app.within(connection).aenqueue_many(
+            send_reminder.options(priority=item).job_encoded(msgspec.json.encode({"item": item}))
+            for item in range(1, 21)
+        )
+        await asyncio.sleep(0.5)
+        print("committing", flush=True)
 
 
 async def main(poll: float) -> None:

@@ -1,4 +1,4 @@
-"""The stories of the texts that Prinia was made from: their programs in Python, their output and the rows they leave."""
+"""The stories of the texts that Prinia was made from: their programs, what they say and the rows they leave."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import pytest
 from tests.waiting import until
 
 from .conftest import Start
-
 
 LISTENING = """
 select count(*) from pg_stat_activity where datname = current_database() and application_name = 'prinia listener'
