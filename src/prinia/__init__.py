@@ -17,25 +17,33 @@ import typing
 
 from prinia.app import Prinia
 from prinia.client import AppAWithin, AppWithin
-from prinia.context import INJECTED, Context
+from prinia.codec import Codec, JsonCodec, MessagePackCodec
+from prinia.context import INJECTED, Context, WorkerContext
 from prinia.errors import (
     ColourError,
+    CompletedTwice,
+    CompletionRolledBack,
     ConfigurationError,
     ConnectionKindError,
+    ConnectionUnusable,
     DecodeError,
     DuplicateJob,
     EmbeddedPostgresError,
     EnqueueError,
+    HookError,
     InvalidArguments,
     InvalidOptions,
     JobCancelled,
     JobFailed,
+    JobLost,
+    JobNotCommitted,
     JobNotFound,
     MigrationError,
     MigrationsPending,
     NotStorable,
     PayloadTooLarge,
     PriniaError,
+    ResourceError,
     ResultError,
     ResultTimeout,
     StorageError,
@@ -43,13 +51,17 @@ from prinia.errors import (
     TaskDefinitionError,
     UniqueBusy,
 )
+from prinia.events import Event, EventKind, Listener
 from prinia.handle import Job
 from prinia.job import AttemptError, JobRecord, JobState
+from prinia.middleware import CallNext, Middleware
 from prinia.newjob import AWithin, NewJob, Within
-from prinia.options import JobOptions, TaskOptions
+from prinia.options import DeclareOptions, JobOptions, StoredOptions, TaskOptions
 from prinia.outcome import Cancel, Fail, Retry, Snooze, Steering
+from prinia.polling import Poll, PollBackoff
+from prinia.registry import Tasks
 from prinia.retry import Delays, Exponential, Fixed, RetryPolicy
-from prinia.task import AsyncTask, Decorator, SyncTask, Task
+from prinia.task import AsyncTask, DeclareDecorator, DeclaredTask, Decorator, SyncTask, Task
 
 #: The version that is installed, "0+unknown" for a copy that is not.
 __version__: str
@@ -61,36 +73,56 @@ __all__ = [
     "AppWithin",
     "AsyncTask",
     "AttemptError",
+    "CallNext",
     "Cancel",
+    "Codec",
     "ColourError",
+    "CompletedTwice",
+    "CompletionRolledBack",
     "ConfigurationError",
     "ConnectionKindError",
+    "ConnectionUnusable",
     "Context",
+    "DeclareDecorator",
+    "DeclareOptions",
+    "DeclaredTask",
     "DecodeError",
     "Decorator",
     "Delays",
     "DuplicateJob",
     "EmbeddedPostgresError",
     "EnqueueError",
+    "Event",
+    "EventKind",
     "Exponential",
     "Fail",
     "Fixed",
+    "HookError",
     "InvalidArguments",
     "InvalidOptions",
     "Job",
     "JobCancelled",
     "JobFailed",
+    "JobLost",
+    "JobNotCommitted",
     "JobNotFound",
     "JobOptions",
     "JobRecord",
     "JobState",
+    "JsonCodec",
+    "Listener",
+    "MessagePackCodec",
+    "Middleware",
     "MigrationError",
     "MigrationsPending",
     "NewJob",
     "NotStorable",
     "PayloadTooLarge",
+    "Poll",
+    "PollBackoff",
     "Prinia",
     "PriniaError",
+    "ResourceError",
     "ResultError",
     "ResultTimeout",
     "Retry",
@@ -99,12 +131,15 @@ __all__ = [
     "Steering",
     "StorageError",
     "StorageUnavailable",
+    "StoredOptions",
     "SyncTask",
     "Task",
     "TaskDefinitionError",
     "TaskOptions",
+    "Tasks",
     "UniqueBusy",
     "Within",
+    "WorkerContext",
 ]
 
 if not typing.TYPE_CHECKING:  # for a type checker it would make any misspelt name an attribute

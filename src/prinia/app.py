@@ -4,34 +4,42 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 import threading
-from collections.abc import AsyncIterable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterable, Coroutine, Iterable, Mapping, Sequence
+from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 
 from prinia.client import AppAWithin, AppWithin, Client
+from prinia.codec import Codec
+from prinia.coding import Codecs
 from prinia.colour import refuse_in_loop
 from prinia.connection import AnyAsync, SyncConn, is_async
-from prinia.errors import ConfigurationError, TaskDefinitionError
+from prinia.discovery import check_modules, import_module
+from prinia.errors import ConfigurationError
+from prinia.events import Listener
 from prinia.handle import Job, check_id
+from prinia.hooks import Hooks
 from prinia.job import MAX_ARGS_BYTES
+from prinia.middleware import Enqueuing, Middleware
 from prinia.newjob import NewJob
-from prinia.options import TaskOptions, task_fields
+from prinia.options import JobOptions
+from prinia.pending import Pending
+from prinia.polling import Poll
+from prinia.registry import AnyTask, Registry, Tasks
 from prinia.storage.protocol import Storage
-from prinia.task import AsyncTask, Decorator, Definition, Registry, SyncTask, Task
+from prinia.task import Task
 
 if TYPE_CHECKING:
     from prinia.worker import Worker
 
-P = ParamSpec("P")
 R = TypeVar("R")
 
 _SCHEMA = "prinia"
 _VARIABLES = ("PRINIA_DATABASE_URL", "DATABASE_URL")
 
 
-class Prinia:
+class Prinia(Tasks, Hooks):
     """A set of tasks and the PostgreSQL database in which their jobs live.
 
     ``dsn`` is a libpq URL, or ``embedded:./data`` for a server of its own; without it the environment's
@@ -39,7 +47,9 @@ class Prinia:
     no database. ``schema`` holds Prinia's tables. ``listen_dsn`` leads to the server itself where ``dsn`` leads to a
     transaction pooler: workers are woken over it. ``storage`` replaces the database, for example by a
     `prinia.storage.memory.MemoryStorage` in tests. ``strict`` turns the warning about a connection that would commit a
-    job at once into an error. ``max_args_bytes`` limits the encoded arguments of one job.
+    job at once into an error. ``max_args_bytes`` limits the encoded arguments of one job. ``codec`` encodes new jobs
+    (JSON); ``codecs`` are others whose jobs are read too. ``imports`` are modules with tasks, imported when a worker is
+    made. ``middleware`` surrounds each enqueue and each run, the first one outermost: see `Middleware`.
 
     Example::
 
@@ -61,6 +71,10 @@ class Prinia:
         storage: Storage | None = None,
         strict: bool = False,
         max_args_bytes: int = MAX_ARGS_BYTES,
+        codec: Codec | None = None,
+        codecs: Iterable[Codec] = (),
+        imports: Sequence[str] = (),
+        middleware: Iterable[Middleware] = (),
     ) -> None:
         """Connects to nothing. Raises `ConfigurationError` for values that make no sense."""
         _check_size("max_args_bytes", max_args_bytes)
@@ -73,10 +87,17 @@ class Prinia:
         self._listen_dsn = None if listen_dsn is None else _as_libpq("listen_dsn", listen_dsn.strip())
         self._storage = storage
         self._has_own_storage = storage is not None
-        self._max_args_bytes = max_args_bytes
+        self._imports = check_modules("imports", imports)
         self._making = threading.Lock()
-        self._registry = Registry()
-        self._client = Client(lambda: self.storage, read_any=self._registry.read_result, strict=strict)
+        self._registry = Registry(Codecs(codec, codecs, max_args_bytes=max_args_bytes))
+        Hooks.__init__(self, middleware=middleware)
+        self._client = Client(
+            lambda: self.storage,
+            read_any=self._registry.read_result,
+            strict=strict,
+            middleware=Enqueuing(self.surroundings.middleware),
+        )
+        self._registry.client = self._client
 
     @property
     def tasks(self) -> Mapping[str, Task[Any, Any]]:
@@ -112,41 +133,65 @@ class Prinia:
                     self._storage = PostgresStorage(lambda: self.dsn, schema=self.schema, listen_dsn=self._listen_dsn)
         return self._storage
 
-    @overload
-    def task(self, fn: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...  # type: ignore[overload-overlap]
-    @overload
-    def task(self, fn: Callable[P, R], /) -> SyncTask[P, R]: ...
-    @overload
-    def task(self, fn: None = None, /, **options: Unpack[TaskOptions]) -> Decorator: ...
-    def task(self, fn: Callable[..., Any] | None = None, /, **options: Unpack[TaskOptions]) -> Any:
-        """Register a function as a task, with or without options: see `TaskOptions`.
+    def include(self, tasks: Tasks, /) -> None:
+        """Have the tasks of a `Tasks`, those too that are added to it later. A second time changes nothing.
 
-        Raises `TaskDefinitionError` for a function that cannot be one, `InvalidOptions` for options.
+        Raises `TaskDefinitionError`, with nothing included, when one of their names is taken.
+        """
+        given: object = tasks  # which it should be, but may not
+        if not isinstance(given, Tasks) or isinstance(given, Prinia):
+            raise ConfigurationError(f"app.include() takes a Tasks, not {ascii(given)[:80]}: tasks = Tasks()")
+        self._registry.include(tasks._registry)
+
+    def bind(self, task: AnyTask, /) -> AnyTask:
+        """The same task, its jobs going to this app: for one that several apps include.
+
+        Raises `ConfigurationError` when this app does not have it.
 
         Example::
 
-            @app.task(queue="email", max_attempts=5, timeout=30)
-            async def send_reminder(order: int, ctx: Context = INJECTED) -> str: ...
-
-            send = app.task(mailer.send)      # a bound method
+            shop.bind(send_reminder).options(delay=60).enqueue(9)
         """
-        local_names = sys._getframe(1).f_locals
-        given: Mapping[str, object] = {**options}
-        if fn is not None and given:
-            raise TaskDefinitionError("app.task takes a function or options, not both: app.task(queue=...)(function)")
-        if fn is not None:
-            return self._register(fn, {}, local_names)
-        task_fields(given)  # a wrong option is an error of this line, not of the function below it
-        return cast("Decorator", lambda function: self._register(function, given, local_names))
+        return self._registry.bind(task)
 
-    def _register(
-        self, function: Callable[..., Any], options: Mapping[str, object], local_names: Mapping[str, Any]
-    ) -> Task[Any, Any]:
-        definition = Definition(function, options, max_args_bytes=self._max_args_bytes, local_names=local_names)
-        kind: type[Task[..., Any]] = AsyncTask if definition.is_async else SyncTask
-        task = kind(definition, self._client)
-        self._registry.add(task)
-        return task
+    def import_tasks(self, *modules: str) -> None:
+        """Import these modules and those of ``imports``, so that their tasks register themselves.
+
+        Making a worker does this. Raises `ConfigurationError` for one that is missing or that fails, saying where.
+        """
+        for name in (*self._imports, *modules):
+            import_module(name)
+
+    def job_by_name(
+        self, name: str, arguments: Mapping[str, Any] | bytes, /, *, codec: str | None = None,
+        **options: Unpack[JobOptions],
+    ) -> NewJob[Any]:  # fmt: skip
+        """A job as a value, for ``enqueue_many``: see `enqueue_by_name`."""
+        return self._registry.job(name, arguments, codec, options)
+
+    def enqueue_by_name(
+        self, name: str, arguments: Mapping[str, Any] | bytes, /, *, codec: str | None = None,
+        **options: Unpack[JobOptions],
+    ) -> Job[Any]:  # fmt: skip
+        """Store a job of a task known by its name only. A task of this app checks its arguments, and gives defaults.
+
+        An unknown name takes plain values: what JSON has. ``arguments`` may be encoded already; ``codec`` is then the
+        name of what encoded them, by default what would have been used. Raises as ``task.enqueue`` does.
+
+        Example::
+
+            app.enqueue_by_name("billing.charge", {"customer": 7, "cents": 1200}, queue="billing")
+        """
+        refuse_in_loop("enqueue_by_name()", "app.aenqueue_by_name(...)")
+        return self._client.enqueue(self._registry.job(name, arguments, codec, options))
+
+    def aenqueue_by_name(
+        self, name: str, arguments: Mapping[str, Any] | bytes, /, *, codec: str | None = None,
+        **options: Unpack[JobOptions],
+    ) -> Coroutine[Any, Any, Job[Any]]:  # fmt: skip
+        """`enqueue_by_name`, awaited. Arguments are checked and encoded by the call."""
+        job = self._registry.job(name, arguments, codec, options)
+        return Pending(f"aenqueue_by_name({name!r}, ...)", partial(self._client.aenqueue, job))
 
     def enqueue_many(self, jobs: Iterable[NewJob[R]]) -> Sequence[Job[R]]:
         """Store any mix of jobs in one transaction, and return a lazy sequence of handles, in their order.
@@ -173,9 +218,17 @@ class Prinia:
     def within(self, connection: Any, /) -> AppWithin | AppAWithin:
         """This app on your own connection, for ``enqueue_many`` or ``aenqueue_many`` in its transaction.
 
-        Raises `ConnectionKindError`.
+        The connection is one that ``task.within`` takes. More jobs than go in one statement (1,000, or 1 MiB of
+        arguments) go in a savepoint; that of a Session of SQLAlchemy flushes it, as its savepoints do. Raises
+        `ConnectionKindError`.
+
+        Example::
+
+            async with conn.transaction():
+                await app.within(conn).aenqueue_many(send_reminder.job(order) for order in orders)
         """
-        return AppAWithin(self._client, connection) if is_async(connection) else AppWithin(self._client, connection)
+        kind = AppAWithin if is_async(connection) else AppWithin
+        return kind(self._client, connection, self._registry)
 
     def get_job(self, id: int, /) -> Job[Any]:
         """A handle on a job of any task. ``task.get_job`` is the typed form. Raises `JobNotFound` as that does."""
@@ -189,19 +242,32 @@ class Prinia:
         threads: int = 10,
         name: str | None = None,
         stop_timeout: float = 30.0,
-        poll: float = 30.0,
+        poll: Poll | None = None,
+        listen: bool = True,
+        claim_batch: int = 500,
         heartbeat: float = 4.0,
         dead_after: float = 12.0,
+        on_event: Listener | None = None,
     ) -> Worker:
         """A worker of this app's tasks: ``async with app.worker(): ...`` or ``await app.worker().run()``.
 
         ``queues`` are those it serves, by default those of its tasks; ``concurrency`` how many jobs run at once,
         ``threads`` how many of those may be plain functions; ``name`` a label; ``stop_timeout`` how long a stop lets
-        jobs finish. ``poll``, ``heartbeat`` and ``dead_after`` are for tuning. Times are seconds. Raises
-        `ConfigurationError`.
+        jobs finish; ``claim_batch`` (1 to 500) how many jobs one claim takes at most. An idle worker is woken over
+        a LISTEN connection; ``poll`` says when it looks besides: seconds or timedelta (30 s), a `PollBackoff`, an
+        async iterator of which each item means "look now", or a list of these, of which the first wakes it. With
+        ``listen=False`` it needs no such connection, and ``poll`` is how it finds jobs (1 s). ``heartbeat`` and
+        ``dead_after`` are for tuning. ``on_event`` is told of all events of this worker: see `on_event`. Times are
+        seconds. Raises `ConfigurationError`.
+
+        Example::
+
+            async with app.worker(queues=["email"], poll=[60, signals()]):
+                ...
         """
         from prinia.worker import Worker
 
+        self.import_tasks()
         return Worker(
             self.storage,
             self.tasks,
@@ -211,8 +277,12 @@ class Prinia:
             threads=threads,
             stop_timeout=stop_timeout,
             poll=poll,
+            listen=listen,
+            claim_batch=claim_batch,
             heartbeat=heartbeat,
             dead_after=dead_after,
+            hooks=self,
+            on_event=on_event,
         )
 
     def migrate(self) -> None:

@@ -1,4 +1,4 @@
-"""Arguments to bytes and back, checked against a task's signature: one JSON object by parameter name."""
+"""Arguments to bytes and back, checked against a task's signature: one object by parameter name."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any, Union
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from prinia.codec import JsonCodec, describe, naive_time_in
+from prinia.codec import describe, naive_time_in
+from prinia.coding import ARGUMENTS_JSON, JSON, Coder, shown_name
 from prinia.errors import DecodeError, InvalidArguments, NotStorable, PayloadTooLarge, TaskDefinitionError
+from prinia.models import is_model, load
 from prinia.signature import Signature
 from prinia.storable import NAIVE, find_culprit
 from prinia.times import Check, allows_naive, naive_check, nodes
-
-_CODEC = JsonCodec(nul=False)
 
 
 class Arguments:
@@ -23,20 +23,22 @@ class Arguments:
     What is given is stored, defaults are not: a job enqueued without an argument gets the default of the code that
     runs it. What arrives is what the annotations say, as strictly as JSON allows: ``"1"`` and ``True`` are no int, an
     int is a fine float. A parameter without annotation, or of type Any, takes plain JSON values: a tuple arrives as a
-    list, a datetime as a string, a dict's keys are strings.
+    list, a datetime as a string, a dict's keys are strings. ``coder`` encodes, and ``limit`` is in bytes; both may be
+    changed while no job is being made.
     """
 
-    __slots__ = ("_decode", "_limit", "_naive", "_named", "_optional", "_signature", "_struct", "_task", "_untyped")
+    __slots__ = ("_decode", "_naive", "_optional", "_signature", "_struct", "_task", "_untyped", "coder", "limit")
 
     def __init__(self, task: str, signature: Signature, *, limit: int) -> None:
         """Raises `TaskDefinitionError` for types that cannot be stored."""
         self._task = task
         self._signature = signature
-        self._limit = limit
+        self.limit = limit
+        self.coder: Coder = ARGUMENTS_JSON
         self._optional = signature.optional
         types = _inspect(task, signature)
         self._struct = _make_struct(task, signature)
-        self._decode: Callable[[bytes], Any] = msgspec.json.Decoder(self._struct).decode
+        self._decode: Callable[[bytes], Any] = msgspec.json.Decoder(self._struct, dec_hook=load).decode
         self._naive: list[tuple[str, Check]] = [
             (name, check) for name, node in types.items() if (check := naive_check(node))
         ]
@@ -44,31 +46,46 @@ class Arguments:
 
     def encode(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bytes:
         """The bytes to store. Raises `InvalidArguments` with the path of what does not fit, or `PayloadTooLarge`."""
+        coder = self.coder
         try:
             given = self._struct(*args, **kwargs)
         except TypeError as error:
             raise self._explain_call(args, kwargs, error) from None
         try:
-            data = _CODEC.encode(given)
+            data = coder.encode(given)
         except NotStorable as error:
             raise self._invalid(str(error)) from error.__cause__
-        if len(data) > self._limit:
-            raise PayloadTooLarge(
-                f"{self._task}: the arguments are {len(data):,} bytes as JSON, the limit is {self._limit:,}. "
-                f"Store the data elsewhere and enqueue where it is"
-            )
+        if len(data) > self.limit:
+            raise self._too_large(data, coder)
         try:
-            arriving = self._decode(data)
+            arriving = self._decode(data) if coder is ARGUMENTS_JSON else coder.decode(data, self._struct)
         except Exception as error:  # user types may raise anything
             raise self._invalid(describe(error)) from None
         if self._naive or self._untyped:
             self._refuse_naive_times(given, arriving, data)
         return data
 
-    def decode(self, data: bytes) -> dict[str, object]:
+    def check(self, data: bytes, coder: Coder) -> None:
+        """Bytes that somebody else encoded: raises as `encode` does when they do not fit."""
+        if not isinstance(data, bytes):
+            raise InvalidArguments(f"{self._task}: encoded arguments are bytes, not {type(data).__name__}")
+        if len(data) > self.limit:
+            raise self._too_large(data, coder)
+        is_json = coder.name == JSON.name
+        try:
+            arriving = self._decode(data) if is_json else coder.decode(data, self._struct)
+        except Exception as error:  # user types may raise anything
+            reason = _without_root(describe(error))
+            raise InvalidArguments(f"{self._task}: the encoded arguments do not fit: {reason}") from None
+        if is_json and b"\\u0000" in data and (culprit := find_culprit(arriving, nul=True)):
+            raise self._invalid(str(culprit))
+        self._refuse_naive_parts(arriving)
+
+    def decode(self, data: bytes, coder: Coder = JSON) -> dict[str, object]:
         """The arguments by name, of the annotated types. Raises `DecodeError` with the path of what does not fit."""
         try:
-            arguments = msgspec.structs.asdict(self._decode(data))
+            decoded = self._decode(data) if coder is JSON else coder.decode(data, self._struct)
+            arguments = msgspec.structs.asdict(decoded)
         except Exception as error:  # user types may raise anything
             reason = describe(error)
             raise DecodeError(f"{self._task}: stored arguments do not fit: {_without_root(reason)}") from error
@@ -78,18 +95,28 @@ class Arguments:
         return arguments
 
     def _refuse_naive_times(self, given: Any, arriving: Any, data: bytes) -> None:
-        for name, check in self._naive:
-            value = getattr(arriving, name)
-            if value is not UNSET and (path := check(value, name)):
-                raise self._invalid(f"{path}: {NAIVE}")
-        if self._untyped and naive_time_in(data):
+        self._refuse_naive_parts(arriving)
+        if self._untyped and (self.coder is not ARGUMENTS_JSON or naive_time_in(data)):
             for name in self._untyped:
                 value = getattr(given, name)
                 if value is not UNSET and (culprit := find_culprit(value, naive=True)):
-                    raise self._invalid(f"{name}{culprit.path[1:]}: {culprit.reason}")
+                    raise self._invalid(f"$.{name}{culprit.path[1:]}: {culprit.reason}")
+
+    def _refuse_naive_parts(self, arriving: Any) -> None:
+        for name, check in self._naive:
+            value = getattr(arriving, name)
+            if value is not UNSET and (path := check(value, name)):
+                raise self._invalid(f"$.{path}: {NAIVE}")
+
+    def _too_large(self, data: bytes, coder: Coder) -> PayloadTooLarge:
+        return PayloadTooLarge(
+            f"{self._task}: the arguments are {len(data):,} bytes as {shown_name(coder)}, the limit is {self.limit:,}. "
+            f"Store the data elsewhere and enqueue where it is"
+        )
 
     def _invalid(self, reason: str) -> InvalidArguments:
-        return InvalidArguments(f"{self._task}: argument {_without_root(reason)}")
+        rest = reason.removeprefix("$.")
+        return InvalidArguments(f"{self._task}: {'argument ' if rest != reason else 'arguments: '}{rest}")
 
     def _explain_call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], error: TypeError) -> InvalidArguments:
         for name in kwargs:
@@ -117,7 +144,9 @@ def _inspect(task: str, signature: Signature) -> dict[str, msgspec.inspect.Type]
         except Exception as error:  # names in nested classes are resolved here, and may raise anything
             raise TaskDefinitionError(f"{task}: parameter {name}: {error}") from error
         for node in nodes(found[name]):
-            if isinstance(node, msgspec.inspect.CustomType | msgspec.inspect.ExtType):
+            if isinstance(node, msgspec.inspect.CustomType | msgspec.inspect.ExtType) and not is_model(
+                getattr(node, "cls", None)
+            ):
                 raise TaskDefinitionError(_unknown_type(task, name, getattr(node, "cls", type(node))))
     return found
 
@@ -125,8 +154,8 @@ def _inspect(task: str, signature: Signature) -> dict[str, msgspec.inspect.Type]
 def _unknown_type(task: str, parameter: str, kind: type) -> str:
     return (
         f"{task}: parameter {parameter}: {kind.__module__}.{kind.__qualname__} cannot be stored. Arguments are made of "
-        f"dataclasses, msgspec structs, TypedDicts, NamedTuples, Enums, list, dict, set, tuple, str, int, float, bool, "
-        f"bytes, Decimal, UUID and times; or give the parameter the default INJECTED"
+        f"dataclasses, msgspec structs, attrs classes, pydantic models, TypedDicts, NamedTuples, Enums, list, dict, set, "
+        f"tuple, str, int, float, bool, bytes, Decimal, UUID and times; or give the parameter the default INJECTED"
     )
 
 

@@ -8,6 +8,8 @@ from typing import Any, Protocol
 from uuid import UUID
 
 from prinia.connection import AnyAsync, SyncConn
+from prinia.job import ClaimedJob
+from prinia.pending import Pending
 
 
 class _Injected:
@@ -85,8 +87,11 @@ class Context:
     tags: tuple[str, ...] = ()
     meta: Mapping[str, Any] = field(default_factory=dict)
     worker: WorkerContext = WorkerContext()  # frozen, so it can be shared
-    #: The worker is stopping: a long handler does well to end soon.
+    #: The worker wants this run to end soon: it stops, or the job is past its time limit, cancelled or lost. A handler
+    #: in a thread does well to look at it now and then: nobody can end a thread from outside.
     stopping: bool = False
+    #: Somebody asked to cancel this job (``job.cancel()``); ``stopping`` is set with it.
+    cancel_requested: bool = False
     #: The job was taken from this worker (it was thought dead): nothing it returns is recorded.
     lost: bool = False
     _completes: Completes | None = field(default=None, repr=False, compare=False)
@@ -97,8 +102,9 @@ class Context:
         Committed, the job has completed with ``result``, exactly once and whatever the handler does afterwards; rolled
         back, it runs again. What the handler returns is not stored then. Does nothing in a detached context.
 
-        Raises `JobLost` when the job was taken from this worker meanwhile: let your transaction roll back then.
-        `ConnectionKindError` for an async connection, `NotStorable` for the result.
+        It is called once in an attempt. Raises `JobLost` when the job was taken from this worker meanwhile: let your
+        transaction roll back then. `CompletedTwice` for a second call, `ConnectionKindError` for an async connection,
+        `NotStorable` for the result.
 
         Example::
 
@@ -110,9 +116,35 @@ class Context:
             self._completes.complete(connection, result)
 
     def acomplete(self, connection: AnyAsync, /, *, result: Any = None) -> Coroutine[Any, Any, None]:
-        """`complete`, awaited, on an async connection."""
-        return self._acomplete(connection, result)
+        """`complete`, awaited, on an async connection.
+
+        Example::
+
+            async with conn.transaction():
+                await conn.execute("update accounts set balance = balance - 10 where id = 7")
+                await ctx.acomplete(conn)
+        """
+        return Pending(
+            "ctx.acomplete(...)", lambda: self._acomplete(connection, result), so="the job was not completed there"
+        )
 
     async def _acomplete(self, connection: AnyAsync, result: Any) -> None:
         if self._completes is not None:
             await self._completes.acomplete(connection, result)
+
+
+def context_of(job: ClaimedJob, worker: WorkerContext) -> Context:
+    """What is known of a claimed job, for its handler or for listeners."""
+    extras = job.extras
+    return Context(
+        job_id=job.id,
+        task=job.task,
+        queue=job.queue,
+        priority=job.priority,
+        attempt=job.attempt,
+        max_attempts=job.max_attempts,
+        crashes=job.crashes,
+        tags=extras.tags if extras is not None else (),
+        meta=extras.meta if extras is not None else {},
+        worker=worker,
+    )

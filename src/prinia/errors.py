@@ -9,16 +9,21 @@
     │   ├── InvalidArguments          arguments do not fit the task (also a TypeError)
     │   ├── InvalidOptions            an option is unknown or out of range (also a ValueError)
     │   ├── PayloadTooLarge           encoded arguments are above the limit (also a ValueError)
-    │   ├── DuplicateJob              a live job holds the unique key, and the options say raise
+    │   ├── DuplicateJob              a job holds the unique key, and the options say raise
     │   └── UniqueBusy                another transaction holds the unique key and has not ended
     ├── ConnectionKindError           that connection cannot carry a job (also a TypeError)
+    ├── ConnectionUnusable            that connection is closed, or its transaction has failed
     ├── ColourError                   a blocking call inside a running event loop (also a RuntimeError)
     ├── DecodeError                   stored bytes do not fit the types they should have
     ├── NotStorable                   a result cannot be encoded
     ├── JobLost                       the job was taken from the worker that still runs it
+    ├── CompletedTwice                ctx.complete() was called again in one attempt
+    ├── CompletionRolledBack          the transaction of ctx.complete() was rolled back
     ├── ResourceError                 a resource could not be opened or closed
+    ├── HookError                     a start hook failed, so the worker did not start
     ├── ResultError                   a job's result cannot be had
     │   ├── JobNotFound               no live and no kept finished job has that id (also a LookupError)
+    │   │   └── JobNotCommitted       the transaction that enqueued it is still open
     │   ├── JobFailed                 the job ended as failed
     │   ├── JobCancelled              the job ended as cancelled
     │   └── ResultTimeout             the job did not end in time (also a TimeoutError)
@@ -69,7 +74,7 @@ class PayloadTooLarge(EnqueueError, ValueError):
 
 
 class DuplicateJob(EnqueueError):
-    """A live job already holds this unique key, and ``on_conflict="raise"`` was asked for.
+    """Another job already holds this unique key, and ``on_conflict="raise"`` was asked for.
 
     ``job_id`` is the id of the holder.
     """
@@ -85,6 +90,10 @@ class UniqueBusy(EnqueueError):
 
 class ConnectionKindError(PriniaError, TypeError):
     """The object given as a connection is of no kind that Prinia can enqueue on."""
+
+
+class ConnectionUnusable(PriniaError):
+    """The connection given is closed, or its transaction has failed and has to be rolled back first."""
 
 
 class ColourError(PriniaError, RuntimeError):
@@ -103,8 +112,22 @@ class JobLost(PriniaError):
     """The job is not this worker's any more: it was thought dead, and others run it again. Nothing was recorded."""
 
 
+class CompletedTwice(PriniaError):
+    """``ctx.complete()`` was called again in one attempt, after a call that went well."""
+
+
+class CompletionRolledBack(PriniaError):
+    """What an attempt failed of when its handler returned, but the transaction of its ``ctx.complete()`` had been
+    rolled back. Not raised: it is seen in a job's errors, and a ``retry=`` mapping may name it.
+    """
+
+
 class ResourceError(PriniaError):
     """A resource that a task wants could not be opened or closed; its own error is the cause."""
+
+
+class HookError(PriniaError):
+    """A start hook raised, so the worker did not start; its own error is the cause."""
 
 
 class ResultError(PriniaError):
@@ -117,6 +140,10 @@ class ResultError(PriniaError):
 
 class JobNotFound(ResultError, LookupError):
     """No live job and no kept finished job has this id."""
+
+
+class JobNotCommitted(JobNotFound):
+    """The transaction that enqueued the job is still open, so nobody can run it: commit first, then wait."""
 
 
 class JobFailed(ResultError):

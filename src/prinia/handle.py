@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import time
-from array import array
-from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, overload
 
 from prinia.colour import refuse_in_loop
-from prinia.errors import JobCancelled, JobFailed, JobNotFound, ResultTimeout, StorageUnavailable
+from prinia.errors import JobCancelled, JobFailed, JobNotCommitted, JobNotFound, ResultTimeout, StorageUnavailable
 from prinia.job import JobRecord, JobState, Pushed
-from prinia.storage.protocol import Reads
+from prinia.storage.protocol import Cancels, Reads
 
 if TYPE_CHECKING:
     import asyncio
@@ -27,14 +25,16 @@ ReadResult = Callable[[JobRecord], Ro]
 
 #: Seconds between two looks: at first, and at most. And how long the one after a timeout may take.
 FIRST_WAIT, LONGEST_WAIT, LAST_LOOK = 0.005, 0.5, 0.1
+#: Who cancelled a job, where nobody says.
+CANCELLED_BY = "the application"
 _LARGEST_ID = 2**63 - 1
 
 
 class Job(Generic[Ro]):
     """A handle on a stored job. It holds nothing but the id: what it tells is looked up when asked.
 
-    ``created`` is false when a live job already held the unique key: the handle is on that one. ``xid`` is the
-    transaction that enqueued it, if known.
+    ``created`` is false when another job already held the unique key: the handle is on that one, replaced or not.
+    ``xid`` is the transaction that enqueued it, if known.
 
     Example::
 
@@ -60,24 +60,47 @@ class Job(Generic[Ro]):
         ``timeout`` in seconds, None for ever, 0 for one look. While the database is away it waits on.
 
         Raises `ResultTimeout`, `JobFailed`, `JobCancelled`, `JobNotFound` (never stored, rolled back, or gone by
-        retention), `DecodeError` when the stored result does not fit the task's return type, `ColourError` in a running
-        event loop.
+        retention), `JobNotCommitted` when the transaction that enqueued it is still open, `DecodeError` when the stored
+        result does not fit the task's return type, `ColourError` in a running event loop.
         """
         refuse_in_loop("result()", "job.aresult()")
-        return self._read(require_completed(self._waiter.wait(self.id, timeout)))
+        return self._read(require_completed(self._waiter.wait(self.id, timeout, self.xid)))
 
     async def aresult(self, *, timeout: float | None = None) -> Ro:
         """`result`, awaited."""
-        return self._read(require_completed(await self._waiter.await_(self.id, timeout)))
+        return self._read(require_completed(await self._waiter.await_(self.id, timeout, self.xid)))
 
     def info(self) -> JobRecord:
-        """The job as it is now: its state, times, errors. Raises `JobNotFound`, or `ColourError` in a running loop."""
+        """The job as it is now: its state, times, errors.
+
+        Raises `JobNotFound`, `JobNotCommitted`, or `ColourError` in a running loop.
+        """
         refuse_in_loop("info()", "job.ainfo()")
-        return self._waiter.find(self.id)
+        return self._waiter.find(self.id, self.xid)
 
     async def ainfo(self) -> JobRecord:
         """`info`, awaited."""
-        return await self._waiter.afind(self.id)
+        return await self._waiter.afind(self.id, self.xid)
+
+    def cancel(self, *, by: str = CANCELLED_BY) -> bool:
+        """Cancel the job: it ends as cancelled, for the reason "cancelled by ...". False when it had ended or was
+        cancelled already.
+
+        One that waits ends at once. One that runs hears of it within a second: an async handler by ``CancelledError``,
+        one in a thread by ``ctx.stopping`` and ``ctx.cancel_requested``, and goes on until it ends by itself. What it
+        then returns, if it does, counts all the same. Raises `ColourError` in a running event loop.
+
+        Example::
+
+            job = await send_reminder.aenqueue(9)
+            await job.acancel(by="customer 7")
+        """
+        refuse_in_loop("cancel()", "job.acancel()")
+        return self._waiter.cancel(self.id, _who(by))
+
+    async def acancel(self, *, by: str = CANCELLED_BY) -> bool:
+        """`cancel`, awaited."""
+        return await self._waiter.acancel(self.id, _who(by))
 
     def __repr__(self) -> str:
         return f"<Job {self.id}{'' if self.created else ' (was there)'}>"
@@ -90,7 +113,7 @@ class Job(Generic[Ro]):
 
 
 class Jobs(Sequence[Job[R]]):
-    """A lazy sequence of jobs, kept as runs of consecutive ids: a million jobs of one push take a few bytes.
+    """A lazy sequence of jobs: handles are made when asked for, so that a million jobs of one push take little memory.
 
     Example::
 
@@ -98,12 +121,12 @@ class Jobs(Sequence[Job[R]]):
         print(len(jobs), jobs[0].id, [job.id for job in jobs[-10:]])
     """
 
-    __slots__ = ("_index", "_read", "_runs", "_waiter")
+    __slots__ = ("_answers", "_index", "_read", "_waiter")
 
-    def __init__(self, pushed: Iterable[Pushed], *, waiter: Waiter, read: ReadResult[R]) -> None:
+    def __init__(self, answers: Sequence[Pushed], *, waiter: Waiter, read: ReadResult[R]) -> None:
         """Made by ``enqueue_many``."""
-        self._runs = _Runs(pushed)
-        self._index = range(self._runs.length)
+        self._answers = answers
+        self._index = range(len(answers))
         self._waiter = waiter
         self._read = read
 
@@ -116,8 +139,8 @@ class Jobs(Sequence[Job[R]]):
     def __getitem__(self, at: slice) -> Jobs[R]: ...
     def __getitem__(self, at: int | slice) -> Job[R] | Jobs[R]:
         if isinstance(at, slice):
-            part: Jobs[R] = Jobs((), waiter=self._waiter, read=self._read)
-            part._runs, part._index = self._runs, self._index[at]
+            part: Jobs[R] = Jobs(self._answers, waiter=self._waiter, read=self._read)
+            part._index = self._index[at]
             return part
         return self._job(self._index[at])
 
@@ -128,34 +151,12 @@ class Jobs(Sequence[Job[R]]):
         return f"<Jobs: {len(self):,}>"
 
     def _job(self, index: int) -> Job[R]:
-        pushed = self._runs[index]
+        pushed = self._answers[index]
         return Job(pushed.id, created=pushed.created, xid=pushed.xid, waiter=self._waiter, read=self._read)
 
 
-class _Runs:
-    """Answers of a push, with consecutive ids of one transaction folded into one run."""
-
-    __slots__ = ("_created", "_ids", "_starts", "_xids", "length")
-
-    def __init__(self, pushed: Iterable[Pushed]) -> None:
-        self._starts, self._ids, self._xids, self._created = array("q"), array("q"), array("q"), bytearray()
-        self.length = 0
-        following: tuple[int, int, bool] | None = None
-        for one in pushed:
-            xid = -1 if one.xid is None else one.xid
-            if (one.id, xid, one.created) != following:
-                self._starts.append(self.length)
-                self._ids.append(one.id)
-                self._xids.append(xid)
-                self._created.append(one.created)
-            following = (one.id + 1, xid, one.created)
-            self.length += 1
-
-    def __getitem__(self, index: int) -> Pushed:
-        run = bisect_right(self._starts, index) - 1
-        xid = self._xids[run]
-        id = self._ids[run] + index - self._starts[run]
-        return Pushed(id, bool(self._created[run]), None if xid < 0 else xid)
+class FindsAndCancels(Reads, Cancels, Protocol):
+    """What handles need of a storage."""
 
 
 class Waiter:
@@ -166,7 +167,7 @@ class Waiter:
 
     def __init__(
         self,
-        storage: Callable[[], Reads],
+        storage: Callable[[], FindsAndCancels],
         *,
         monotonic: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
@@ -178,23 +179,44 @@ class Waiter:
         #: By event loop; one is here for as long as somebody waits in that loop.
         self._lookouts: dict[asyncio.AbstractEventLoop, Lookout] = {}
 
-    def find(self, id: int, /) -> JobRecord:
-        """The job as it is now. Raises `JobNotFound`."""
-        return _there(id, next(iter(self._storage().find([id])), None))
+    def find(self, id: int, xid: int | None = None, /) -> JobRecord:
+        """The job as it is now. ``xid`` is the transaction that enqueued it, if known.
 
-    async def afind(self, id: int, /) -> JobRecord:
+        Raises `JobNotFound`, or `JobNotCommitted` while that transaction is open.
+        """
+        storage = self._storage()
+        found = storage.find([id])
+        if not found and xid is not None:
+            _refuse_open(id, storage.in_progress(xid))
+            found = storage.find([id])  # it may have been committed between the two
+        return _there(id, found)
+
+    async def afind(self, id: int, xid: int | None = None, /) -> JobRecord:
         """`find`, awaited."""
-        return _there(id, next(iter(await self._storage().afind([id])), None))
+        storage = self._storage()
+        found = await storage.afind([id])
+        if not found and xid is not None:
+            _refuse_open(id, await storage.ain_progress(xid))
+            found = await storage.afind([id])
+        return _there(id, found)
 
-    def wait(self, id: int, timeout: float | None, /) -> JobRecord:
-        """The job once it has ended. Raises `JobNotFound` or `ResultTimeout`."""
+    def cancel(self, id: int, by: str, /) -> bool:
+        """Cancel the job, or mark it; False when there was nothing to cancel."""
+        return self._storage().cancel([id], by=by) > 0
+
+    async def acancel(self, id: int, by: str, /) -> bool:
+        """`cancel`, awaited."""
+        return await self._storage().acancel([id], by=by) > 0
+
+    def wait(self, id: int, timeout: float | None, xid: int | None = None, /) -> JobRecord:
+        """The job once it has ended. Raises `JobNotFound`, `JobNotCommitted` or `ResultTimeout`."""
         _check_timeout(timeout)
         end = float("inf") if timeout is None else self._monotonic() + timeout
         pause = FIRST_WAIT
         while True:
             seen: JobRecord | StorageUnavailable
             try:
-                seen = self.find(id)
+                seen = self.find(id, xid)
                 if seen.state.final:
                     return seen
             except StorageUnavailable as error:
@@ -205,14 +227,14 @@ class Waiter:
             self._sleep(min(pause, left))
             pause = min(pause * 2, LONGEST_WAIT)
 
-    async def await_(self, id: int, timeout: float | None, /) -> JobRecord:
+    async def await_(self, id: int, timeout: float | None, xid: int | None = None, /) -> JobRecord:
         """`wait`, awaited. A timeout ends with a last look, which is given a tenth of a second."""
         import asyncio  # see `prinia.colour`
 
         from prinia.results import Question
 
         _check_timeout(timeout)
-        question = Question(id)
+        question = Question(id, xid)
         if timeout is None:
             return await self._ask(question)
         if timeout > 0:
@@ -238,10 +260,23 @@ class Waiter:
         if lookout is None:
             lookout = self._lookouts[loop] = Lookout(self._storage, first=FIRST_WAIT, longest=LONGEST_WAIT)
         try:
-            return _there(question.id, await lookout.ask(question))
+            while (record := await lookout.ask(question)) is None:
+                try:
+                    await self.afind(question.id, question.xid)  # unless it is committed by now, this says why not
+                except StorageUnavailable as error:
+                    if question.now:
+                        raise
+                    question.seen = error
+            return record
         finally:
             if lookout.idle and self._lookouts.get(loop) is lookout:
                 del self._lookouts[loop]
+
+
+def _who(by: object) -> str:
+    if not isinstance(by, str) or not by:
+        raise TypeError(f"by={by!r} must be a text that says who cancels, such as by='customer 7'")
+    return by
 
 
 def _check_timeout(timeout: object) -> None:
@@ -262,14 +297,23 @@ def _too_late(id: int, seen: JobRecord | Exception | None, timeout: float) -> Re
     return ResultTimeout(text, job_id=id)
 
 
-def _there(id: int, record: JobRecord | None) -> JobRecord:
-    if record is None:
+def _refuse_open(id: int, is_open: bool) -> None:
+    if is_open:
+        raise JobNotCommitted(
+            f"job {id} is not committed: the transaction that enqueued it is still open, and until it commits no "
+            "worker sees the job. Commit first, then wait",
+            job_id=id,
+        )
+
+
+def _there(id: int, found: Sequence[JobRecord]) -> JobRecord:
+    if not found:
         raise JobNotFound(
             f"there is no job {id}: its transaction was rolled back or has not committed, or the job ended and was "
             f"deleted after its retention time",
             job_id=id,
         )
-    return record
+    return found[0]
 
 
 def require_completed(record: JobRecord) -> JobRecord:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Any, Literal, overload
 from uuid import UUID
 
 import msgspec
@@ -25,7 +27,7 @@ MAX_NAME_LENGTH = 200
 #: A job that was running in this many crashes is claimed with nothing else running beside it.
 SUSPECT_CRASHES = 2
 
-OnConflict = Literal["keep", "raise"]
+OnConflict = Literal["keep", "raise", "replace"]
 
 
 class JobState(StrEnum):
@@ -48,11 +50,16 @@ class JobState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class UniqueKey:
-    """A unique key as stored: 16 bytes that hash task, scope and key, and what to do when it is taken."""
+    """A unique key as stored: 16 bytes that hash task, scope and key, and what to do when it is taken.
+
+    ``window`` is for how many seconds from the push the key is held, whether or not its job has ended; None: while its
+    job is live.
+    """
 
     hash: bytes
     text: str
     on_conflict: OnConflict = "keep"
+    window: float | None = None
 
 
 class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,7 +93,8 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class Pushed:
-    """The answer for one pushed job: its id, or with ``created`` false the id of the live holder of its unique key.
+    """The answer for one pushed job: its id, or with ``created`` false the id of the holder of its unique key, replaced
+    or not.
 
     ``xid`` is the transaction that pushed it, None where the storage has none.
     """
@@ -94,6 +102,71 @@ class Pushed:
     id: int
     created: bool = True
     xid: int | None = None
+
+
+class Answers(Sequence[Pushed]):
+    """The answers of a push in its order, kept as runs of consecutive ids: a million take a few kilobytes.
+
+    Example::
+
+        answers = Answers([Pushed(1), Pushed(2)])
+        answers.extend_new(range(3, 1_000_003), xid=7)
+        answers[-1]     # Pushed(id=1000002, created=True, xid=7)
+    """
+
+    __slots__ = ("_created", "_following", "_ids", "_length", "_starts", "_xids")
+
+    def __init__(self, pushed: Iterable[Pushed] = ()) -> None:
+        self._starts, self._ids, self._xids, self._created = array("q"), array("q"), array("q"), bytearray()
+        self._length = 0
+        #: What the next answer must be to belong to the last run: id, transaction, created.
+        self._following: tuple[int, int, bool] | None = None
+        self.extend(pushed)
+
+    def append(self, pushed: Pushed, /) -> None:
+        """One more answer."""
+        self._add(pushed.id, 1, -1 if pushed.xid is None else pushed.xid, pushed.created)
+
+    def extend(self, pushed: Iterable[Pushed], /) -> None:
+        """More answers."""
+        for one in pushed:
+            self.append(one)
+
+    def extend_new(self, ids: Sequence[int], *, xid: int) -> None:
+        """More answers: ascending ids of jobs that one transaction created."""
+        if ids and ids[-1] - ids[0] + 1 == len(ids):
+            self._add(ids[0], len(ids), xid, True)
+            return
+        for id in ids:
+            self._add(id, 1, xid, True)
+
+    def _add(self, id: int, number: int, xid: int, created: bool) -> None:
+        if (id, xid, created) != self._following:
+            self._starts.append(self._length)
+            self._ids.append(id)
+            self._xids.append(xid)
+            self._created.append(created)
+        self._following = (id + number, xid, created)
+        self._length += number
+
+    def __len__(self) -> int:
+        return self._length
+
+    @overload
+    def __getitem__(self, at: int) -> Pushed: ...
+    @overload
+    def __getitem__(self, at: slice) -> Answers: ...
+    def __getitem__(self, at: int | slice) -> Pushed | Answers:
+        index = range(self._length)[at]
+        if isinstance(index, range):
+            return Answers(map(self._get, index))
+        return self._get(index)
+
+    def _get(self, index: int) -> Pushed:
+        run = bisect_right(self._starts, index) - 1
+        xid = self._xids[run]
+        id = self._ids[run] + index - self._starts[run]
+        return Pushed(id, bool(self._created[run]), None if xid < 0 else xid)
 
 
 @dataclass(slots=True)
@@ -110,6 +183,11 @@ class ClaimedJob:
     crashes: int
     args: bytes
     extras: ClaimedExtras | None = None
+
+    @property
+    def codec(self) -> str:
+        """The codec of its arguments and of its result."""
+        return self.extras.codec if self.extras is not None else "json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
-from typing import Any, Generic, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, Protocol, Self, TypeVar, Unpack
 
 import msgspec
 
-from prinia.connection import commits_at_once
-from prinia.errors import EnqueueError
+from prinia.connection import carrier_of
+from prinia.errors import ConnectionKindError, EnqueueError
 from prinia.handle import Job, ReadResult, Waiter
 from prinia.job import JobSpec
+from prinia.options import JobOptions, job_fields
 from prinia.pending import Pending
 
 P = ParamSpec("P")
@@ -32,6 +33,32 @@ class NewJob(msgspec.Struct, Generic[Ro], frozen=True):
 
     spec: JobSpec
     read: ReadResult[Ro]
+
+    @property
+    def task(self) -> str:
+        """The name of its task."""
+        return self.spec.task
+
+    @property
+    def queue(self) -> str:
+        """The queue it will be stored in."""
+        return self.spec.queue
+
+    @property
+    def meta(self) -> Mapping[str, Any]:
+        """Its meta, empty when it has none."""
+        return self.spec.meta if self.spec.meta is not None else {}
+
+    def options(self, **options: Unpack[JobOptions]) -> Self:
+        """The same job with other options: see `JobOptions`. Raises `InvalidOptions`.
+
+        Example::
+
+            job.options(meta={**job.meta, "tenant": "acme"})
+        """
+        spec = self.spec
+        fields = job_fields(spec.task, msgspec.structs.asdict(spec), options)
+        return msgspec.structs.replace(self, spec=JobSpec(**fields))
 
     def __repr__(self) -> str:
         # Arguments may be private: a log of this value must not show them.
@@ -89,11 +116,17 @@ class Within(Generic[P, R]):
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
         """Store a job in the connection's transaction. May be called in a running event loop.
 
-        Raises as ``task.enqueue`` does, and `ConnectionKindError`.
+        Raises as ``task.enqueue`` does, `ConnectionKindError` and `ConnectionUnusable`.
         """
         job = self._job(*args, **kwargs)
         refuse_loose(self._connection, strict=self._client.strict)
         return self._client.enqueue_within(self._connection, job)
+
+    if not TYPE_CHECKING:  # type checkers know that there is no such method
+
+        def aenqueue(self, *args: object, **kwargs: object) -> NoReturn:
+            """Raises `ConnectionKindError`: the connection is a blocking one."""
+            refuse_colour("aenqueue", "enqueue")
 
 
 class AWithin(Generic[P, R]):
@@ -115,23 +148,42 @@ class AWithin(Generic[P, R]):
         self._job = job
 
     def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, Job[R]]:
-        """Store a job in the connection's transaction. Raises as ``task.aenqueue`` does, and `ConnectionKindError`."""
+        """Store a job in the connection's transaction.
+
+        Raises as ``task.aenqueue`` does, `ConnectionKindError` and `ConnectionUnusable`.
+        """
         job = self._job(*args, **kwargs)
         refuse_loose(self._connection, strict=self._client.strict)
         start = partial(self._client.aenqueue_within, self._connection, job)
         return Pending(f"{job.spec.task}.within(...).aenqueue(...)", start)
 
+    if not TYPE_CHECKING:
+
+        def enqueue(self, *args: object, **kwargs: object) -> NoReturn:
+            """Raises `ConnectionKindError`: the connection is an async one."""
+            refuse_colour("enqueue", "aenqueue")
+
+
+def refuse_colour(asked: str, right: str) -> NoReturn:
+    """Raise `ConnectionKindError` for a call of the other colour than the connection's."""
+    write = f"within(...).{right}(...)"
+    kind, write = ("async", f"await {write}") if right.startswith("a") else ("blocking", write)
+    raise ConnectionKindError(f"within(...).{asked}() on a connection that is {kind}: write {write}")
+
 
 def refuse_loose(connection: Any, *, strict: bool, depth: int = 3) -> None:
     """Warn of a connection that would commit the job at once; when strict, raise `EnqueueError` instead.
 
-    ``depth`` is how many frames up the call was made that the warning points at.
+    ``depth`` is how many frames up the call was made that the warning points at. Raises `ConnectionUnusable`, and
+    `ConnectionKindError`, for a connection that carries no job.
     """
-    if not commits_at_once(connection):
+    carrier = carrier_of(connection)
+    carrier.check()
+    if not carrier.commits_at_once():
         return
     reason = (
         "the connection is in autocommit and outside a transaction: the job would commit at once, by itself. "
-        "Open a transaction around it (with conn.transaction(): ...), or enqueue without within()"
+        f"Open a transaction around it ({carrier.begin}), or enqueue without within()"
     )
     if strict:
         raise EnqueueError(f"within(): {reason}")

@@ -5,17 +5,18 @@ from __future__ import annotations
 import difflib
 import unicodedata
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
-from typing import Any, TypedDict
+from typing import Any, TypedDict, cast, get_args
 
 import msgspec
 
-from prinia.codec import JsonCodec, naive_time_in
-from prinia.errors import InvalidOptions, NotStorable
+from prinia.codec import Codec, JsonCodec, naive_time_in
+from prinia.coding import Coder, as_coder
+from prinia.errors import ConfigurationError, InvalidOptions, NotStorable
 from prinia.job import MAX_NAME_LENGTH, MAX_PRIORITY, MIN_PRIORITY, OnConflict, UniqueKey
-from prinia.retry import LONGEST_DELAY, RetryPolicy
+from prinia.reactions import OnFailure, OnSuccess, read_reactions
+from prinia.retry import LONGEST_DELAY, RetryFunction, RetryMapping, RetryPolicy
 from prinia.storable import find_culprit, text_fault
 
 MAX_UNIQUE_LENGTH = 1000
@@ -32,8 +33,13 @@ class JobOptions(TypedDict, total=False):
     ``delay`` (seconds or timedelta) and ``scheduled_at`` (an aware datetime): due later; one of them.
     ``expires``: the latest start of any attempt, in seconds from the enqueue, as timedelta or as aware datetime.
     ``max_attempts``, ``retry``, ``timeout`` (seconds or timedelta): as for the task.
-    ``unique``: while a job of the same task with this key is live, no second one is stored; ``on_conflict`` says
-    whether the enqueue then gives the live one ("keep") or raises `DuplicateJob` ("raise").
+    ``unique``: while a job of the same task with this key is live, it holds the key, and no second one is stored. With
+    ``unique_for`` (seconds or timedelta) it holds the key for that long from its enqueue instead, whether or not it has
+    ended; keys with and without a window are apart, and the length of the window is the holder's.
+    ``on_conflict`` says what an enqueue does while the key is held: "keep" gives the holder; "raise" raises
+    `DuplicateJob`; "replace" puts the new job in the place of a holder that waits (scheduled, retrying or ready): the
+    id stays, and the end of a window; arguments, options and due time are the new job's, attempts and errors start
+    anew. A holder that runs, or has ended within its window, is kept. ``job.created`` is False whenever there was one.
     ``tags``: up to 64 texts. ``meta``: a JSON object of up to 8 KiB, for your own use.
     """
 
@@ -46,36 +52,63 @@ class JobOptions(TypedDict, total=False):
     retry: RetryPolicy
     timeout: timedelta | float
     unique: str
+    unique_for: timedelta | float
     on_conflict: OnConflict
     tags: Sequence[str]
     meta: Mapping[str, Any]
 
 
-class TaskOptions(TypedDict, total=False):
-    """What ``app.task(...)`` takes: the defaults of the task's jobs.
+class StoredOptions(TypedDict, total=False):
+    """What ``app.task(...)`` and ``app.declare(...)`` both take: defaults that are stored with each job.
 
-    ``name`` and ``aliases``: under which jobs are stored, and were stored before a rename.
-    ``queue``, ``priority``, ``max_attempts``, ``retry``, ``timeout``, ``tags``: as for a job.
+    ``queue``, ``priority``, ``max_attempts``, ``timeout``, ``tags``: as for a job.
     ``expires``: seconds from the enqueue, or timedelta, to the latest start.
     ``rerun_after_crash``: whether a job that a worker had claimed when it died may run again (True).
     ``max_crashes``: how many such crashes a job survives (3).
+    ``codec``: how the arguments of new jobs and their results are encoded, by default as the app does.
     """
 
-    name: str
-    aliases: Sequence[str]
     queue: str
     priority: int
     max_attempts: int
-    retry: RetryPolicy
     timeout: timedelta | float
     expires: timedelta | float
     rerun_after_crash: bool
     max_crashes: int
     tags: Sequence[str]
+    codec: Codec
+
+
+class DeclareOptions(StoredOptions, total=False):
+    """What ``app.declare(...)`` takes beside the name: `StoredOptions` and ``retry``, a policy."""
+
+    retry: RetryPolicy
+
+
+class TaskOptions(StoredOptions, total=False):
+    """What ``app.task(...)`` takes: the defaults of the task's jobs, see `StoredOptions` too.
+
+    ``name`` and ``aliases``: under which jobs are stored, and were stored before a rename.
+    ``retry``: a policy, as for a job; or a mapping ``{ConnectionError: Fixed(1), ValueError: False}`` of which the most
+    specific type counts, False for no further attempt, the default policy for what is not in it; or a function of the
+    error and the number of the attempt, which gives seconds, a timedelta, a policy, None (the default policy) or False.
+    Mapping and function are not stored: the worker asks them at the failure, in its event loop. A policy among a job's
+    own options goes first.
+    ``on_success(ctx, result)`` and ``on_failure(ctx, error)``: functions or coroutine functions, called once the job
+    has ended as completed or as failed for good and this is recorded; the result is as it is read back, the error an
+    `AttemptError`. Best effort: a crash just then loses the call, and what it raises is only logged. Where it must not
+    be lost, enqueue the next job in the transaction of ``ctx.complete``.
+    """
+
+    name: str
+    aliases: Sequence[str]
+    retry: RetryPolicy | RetryFunction | RetryMapping
+    on_success: OnSuccess
+    on_failure: OnFailure
 
 
 def task_fields(given: Mapping[str, object]) -> dict[str, Any]:
-    """The `JobSpec` fields of a task's options; ``name`` and ``aliases`` are left out, but checked.
+    """The `JobSpec` fields of a task's options; what is not stored with its jobs is left out, but checked.
 
     Raises `InvalidOptions` naming the option, the value and what is allowed.
     """
@@ -83,7 +116,11 @@ def task_fields(given: Mapping[str, object]) -> dict[str, Any]:
     if isinstance(given.get("expires"), datetime):
         raise InvalidOptions("expires of a task must be seconds or a timedelta: a moment would pass for all its jobs")
     check_names(given)
-    return _fields({name: value for name, value in given.items() if name not in ("name", "aliases")})
+    check_codec(given)
+    unstored = {"name", "aliases", "codec", "on_success", "on_failure"}
+    if read_reactions(given).retry is not None:
+        unstored.add("retry")
+    return _fields({name: value for name, value in given.items() if name not in unstored})
 
 
 def check_names(given: Mapping[str, object]) -> tuple[str | None, tuple[str, ...]]:
@@ -93,12 +130,23 @@ def check_names(given: Mapping[str, object]) -> tuple[str | None, tuple[str, ...
     return checked, texts("aliases", given.get("aliases", ()))
 
 
+def check_codec(given: Mapping[str, object]) -> Coder | None:
+    """The ``codec`` given for a task. Raises `InvalidOptions`."""
+    if "codec" not in given:
+        return None
+    codec: Any = given["codec"]
+    try:
+        return as_coder(codec)
+    except ConfigurationError as error:
+        raise InvalidOptions(f"codec: {error}") from error
+
+
 def job_fields(task: str, base: Mapping[str, Any], given: Mapping[str, object]) -> dict[str, Any]:
     """``base``, the fields that a task has already, changed by a job's options. Raises `InvalidOptions`."""
     _refuse_unknown("job", given, JobOptions.__annotations__)
     if "delay" in given and "scheduled_at" in given:
         raise InvalidOptions("delay and scheduled_at both say when the job is due; give one of them")
-    fields = {**base, **_fields({k: v for k, v in given.items() if k not in ("unique", "on_conflict")})}
+    fields = {**base, **_fields({k: v for k, v in given.items() if k not in _UNIQUE})}
     if unique := _unique(task, base.get("unique"), given):
         fields["unique"] = unique
     _refuse_expired_at_birth(fields)
@@ -236,32 +284,36 @@ def _meta(option: str, value: object) -> dict[str, Any]:
 
 
 def _unique(task: str, standing: UniqueKey | None, given: Mapping[str, object]) -> UniqueKey | None:
-    on_conflict: OnConflict = standing.on_conflict if standing else "keep"
+    named = [option for option in _UNIQUE if option in given]
+    if not named:
+        return standing
+    if "unique" in given:
+        key = text("unique", given["unique"], MAX_UNIQUE_LENGTH)
+    elif standing is not None:
+        key = standing.text
+    else:
+        raise InvalidOptions(f"{named[0]} says more of a unique key; give unique=... too")
+    window, on_conflict = (standing.window, standing.on_conflict) if standing is not None else (None, "keep")
+    if "unique_for" in given:
+        window = _seconds("unique_for", given["unique_for"], zero=False)
     if "on_conflict" in given:
         on_conflict = _on_conflict(given["on_conflict"])
-    if "unique" in given:
-        return unique_key(task, text("unique", given["unique"], MAX_UNIQUE_LENGTH), on_conflict)
-    if standing is None:
-        if "on_conflict" in given:
-            raise InvalidOptions("on_conflict says what to do when the unique key is taken; give unique=... too")
-        return None
-    return replace(standing, on_conflict=on_conflict)
+    return unique_key(task, key, on_conflict, window=window)
 
 
 def _on_conflict(value: object) -> OnConflict:
-    if value == "keep":
-        return "keep"
-    if value == "raise":
-        return "raise"
-    raise _refusal("on_conflict", value, 'must be "keep" or "raise"')
+    if value in get_args(OnConflict):
+        return cast(OnConflict, value)
+    raise _refusal("on_conflict", value, 'must be "keep", "raise" or "replace"')
 
 
-def unique_key(task: str, key: str, on_conflict: OnConflict = "keep") -> UniqueKey:
+def unique_key(task: str, key: str, on_conflict: OnConflict = "keep", *, window: float | None = None) -> UniqueKey:
     """The stored form of a task's unique key. Texts that look the same are the same key (Unicode NFC)."""
     key = unicodedata.normalize("NFC", key)
     # The same as in the SQL function enqueue, so that other languages share keys. No name or key holds a \x1f.
-    digest = sha256(f"{task}\x1flive\x1f{key}".encode()).digest()
-    return UniqueKey(digest[:16], key, on_conflict)
+    scope = "live" if window is None else "window"
+    digest = sha256(f"{task}\x1f{scope}\x1f{key}".encode()).digest()
+    return UniqueKey(digest[:16], key, on_conflict, window)
 
 
 def _refuse_expired_at_birth(fields: Mapping[str, Any]) -> None:
@@ -271,6 +323,7 @@ def _refuse_expired_at_birth(fields: Mapping[str, Any]) -> None:
             raise InvalidOptions(f"expires ({ends}) is not after {due} ({starts}): the job would never start")
 
 
+_UNIQUE = ("unique", "unique_for", "on_conflict")
 _META_CODEC = JsonCodec(nul=False)
 _READERS: Mapping[str, Callable[[str, object], dict[str, Any]]] = {
     "queue": _text,

@@ -5,12 +5,13 @@ A handler steers by raising `Retry`, `Snooze`, `Fail` or `Cancel`; any other exc
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
+from typing import Literal
 
 from prinia.job import AttemptError, ClaimedJob
-from prinia.retry import DEFAULT_RETRY, LONGEST_DELAY
+from prinia.retry import DEFAULT_RETRY, LONGEST_DELAY, RetryPolicy
 
 _RETRY, _SNOOZE = "Retry(delay=60)", "Snooze(60)"
 
@@ -111,7 +112,8 @@ class Ack:
     """What is to be recorded of one claimed job. Treat it as frozen.
 
     ``delay`` (seconds) goes with retry and snooze, ``error`` with retry and fail, ``reason`` with cancel,
-    ``result`` (encoded) with complete. ``uncounted`` hands the attempt back, whatever the kind.
+    ``result`` (encoded) with complete. ``uncounted`` hands the attempt back, whatever the kind. ``within`` is what the
+    handler completed its job with in a transaction of its own: where that has committed, it stands and this does not.
     """
 
     id: int
@@ -122,6 +124,7 @@ class Ack:
     reason: str | None = None
     delay: float = 0.0
     uncounted: bool = False
+    within: Completed | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,18 +138,27 @@ class Completed:
 class Failed:
     """The handler raised, timed out, or its arguments did not decode.
 
-    ``steering`` is the exception itself when it was one of the four that steer.
+    ``steering`` is the exception itself when it was one of the four that steer; ``error`` is it too, for the task's
+    retry rule, unless it was no `Exception`.
     """
 
     kind: str
     message: str
     traceback: str | None = None
     steering: Retry | Snooze | Fail | Cancel | None = None
+    error: Exception | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Expired:
     """The job's latest start had passed when it was claimed."""
+
+
+@dataclass(frozen=True, slots=True)
+class CancelledOutside:
+    """Somebody asked to cancel the job, and it ended of that, or had not started. ``reason`` says who."""
+
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,11 +168,14 @@ class HandedBack:
     delay: float = 0.0
 
 
-Outcome = Completed | Failed | Expired | HandedBack
+Outcome = Completed | Failed | Expired | CancelledOutside | HandedBack
 
 
-def decide(job: ClaimedJob, outcome: Outcome, random: float) -> Ack:
-    """The ack for a job that ended so. ``random`` in [0, 1) spreads retries.
+def decide(
+    job: ClaimedJob, outcome: Outcome, random: float, *, retry: RetryPolicy | Literal[False] = DEFAULT_RETRY
+) -> Ack:
+    """The ack for a job that ended so. ``random`` in [0, 1) spreads retries; ``retry`` is what its task says of the
+    error, False for no further attempt. A policy stored with the job goes first.
 
     Example::
 
@@ -171,13 +186,15 @@ def decide(job: ClaimedJob, outcome: Outcome, random: float) -> Ack:
             return Ack(job.id, job.token, AckKind.COMPLETE, result=result)
         case Expired():
             return Ack(job.id, job.token, AckKind.CANCEL, reason="expired", uncounted=True)
+        case CancelledOutside(reason):
+            return Ack(job.id, job.token, AckKind.CANCEL, reason=reason)
         case HandedBack(delay):
             return Ack(job.id, job.token, AckKind.SNOOZE, delay=delay, uncounted=True)
         case Failed():
-            return _decide_failed(job, outcome, random)
+            return _decide_failed(job, outcome, random, retry)
 
 
-def _decide_failed(job: ClaimedJob, outcome: Failed, random: float) -> Ack:
+def _decide_failed(job: ClaimedJob, outcome: Failed, random: float, retry: RetryPolicy | Literal[False]) -> Ack:
     error = AttemptError(attempt=job.attempt, kind=outcome.kind, message=outcome.message, traceback=outcome.traceback)
     match outcome.steering:
         case Snooze(delay=delay):
@@ -190,7 +207,10 @@ def _decide_failed(job: ClaimedJob, outcome: Failed, random: float) -> Ack:
             return Ack(job.id, job.token, AckKind.FAIL, error=error)
         case Retry(delay=float(delay)):
             return Ack(job.id, job.token, AckKind.RETRY, error=error, delay=delay)
-        case _:
-            policy = (job.extras and job.extras.retry) or DEFAULT_RETRY
-            delay = min(policy.delay(job.attempt, random), LONGEST_DELAY)  # jitter may go beyond
+        case steering:
+            policy = (job.extras and job.extras.retry) or retry
+            if policy is False and steering is None:
+                return Ack(job.id, job.token, AckKind.FAIL, error=error)
+            # A handler that asks for a retry gets one. Jitter may go beyond the longest delay.
+            delay = min((policy or DEFAULT_RETRY).delay(job.attempt, random), LONGEST_DELAY)
             return Ack(job.id, job.token, AckKind.RETRY, error=error, delay=delay)

@@ -1,4 +1,4 @@
-"""An awaitable that says so when it is dropped: a forgotten ``await`` must not lose a job in silence."""
+"""An awaitable that says so when it is dropped: a forgotten ``await`` must not lose anything in silence."""
 
 from __future__ import annotations
 
@@ -19,11 +19,20 @@ class Pending(Coroutine[Any, Any, T]):
     It does for ``await``, ``asyncio.create_task``, ``gather``, ``wait_for`` and ``asyncio.run`` what a coroutine does.
     """
 
-    __slots__ = ("_code", "_inner", "_line", "_start", "_what")
+    __slots__ = ("_code", "_inner", "_line", "_so", "_start", "_what")
 
-    def __init__(self, what: str, start: Callable[[], Coroutine[Any, Any, T]], *, depth: int = 2) -> None:
-        """``depth`` is how many frames up the call was made; ``what`` names it in the log."""
+    def __init__(
+        self,
+        what: str,
+        start: Callable[[], Coroutine[Any, Any, T]],
+        *,
+        depth: int = 2,
+        so: str = "nothing was enqueued",
+    ) -> None:
+        """``depth`` is how many frames up the call was made; ``what`` names it in the log, and ``so`` what follows when
+        it is dropped."""
         self._what = what
+        self._so = so
         self._start = start
         self._inner: Coroutine[Any, Any, T] | None = None
         frame = sys._getframe(depth)
@@ -58,6 +67,6 @@ class Pending(Coroutine[Any, Any, T]):
     def __del__(self) -> None:
         if self._inner is None:
             log.error(
-                "%s was never awaited, so nothing was enqueued. It was called at %s:%d, in %s.",
-                self._what, self._code.co_filename, self._line, self._code.co_qualname,
+                "%s was never awaited, so %s. It was called at %s:%d, in %s.",
+                self._what, self._so, self._code.co_filename, self._line, self._code.co_qualname,
             )  # fmt: skip

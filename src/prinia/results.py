@@ -20,10 +20,11 @@ REST = 0.1
 class Question:
     """What one waiter wants to know: how a job ended, or how it is at the next look.
 
-    ``seen`` is what the last look found, or why it failed.
+    ``seen`` is what the last look found, or why it failed. ``xid`` is the transaction that enqueued the job, if known.
     """
 
     id: int
+    xid: int | None = None
     now: bool = False
     seen: JobRecord | StorageUnavailable | None = None
 

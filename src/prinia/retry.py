@@ -6,6 +6,10 @@ Randomness is passed in, so tests are exact.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import Literal, TypeAlias
+
 import msgspec
 
 from prinia.errors import InvalidOptions
@@ -98,6 +102,38 @@ RetryPolicy = Exponential | Fixed | Delays
 
 #: Used where neither the task nor the job names a policy.
 DEFAULT_RETRY = Exponential()
+
+#: Of the error and the number of the failed attempt: seconds or a policy to try again by, None for the default policy,
+#: False for no further attempt.
+RetryFunction: TypeAlias = Callable[[Exception, int], RetryPolicy | timedelta | float | Literal[False] | None]
+#: A policy by the type of the error, or False for no further attempt; the most specific type counts.
+RetryMapping: TypeAlias = Mapping[type[Exception], RetryPolicy | Literal[False]]
+#: What a task may have instead of a policy. It is code: asked by the worker at the failure, and not stored.
+RetryRule: TypeAlias = RetryFunction | RetryMapping
+
+
+def follow(rule: RetryRule, error: Exception, attempt: int) -> RetryPolicy | Literal[False]:
+    """The policy that the rule gives for this error, or False for no further attempt.
+
+    Raises what a function raises, and `TypeError` or `InvalidOptions` for an answer that is none.
+
+    Example::
+
+        follow({OSError: Fixed(1), Exception: False}, TimeoutError(), attempt=1)   # Fixed(1)
+    """
+    if isinstance(rule, Mapping):
+        answers = (rule[kind] for kind in type(error).__mro__ if kind in rule)
+        return next(answers, DEFAULT_RETRY)
+    answer = rule(error, attempt)
+    if answer is None:
+        return DEFAULT_RETRY
+    if answer is False or isinstance(answer, Exponential | Fixed | Delays):
+        return answer
+    seconds = answer.total_seconds() if isinstance(answer, timedelta) else answer
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+        raise TypeError(f"{answer!r} must be seconds, a timedelta, a policy, None or False")
+    return Fixed(float(seconds))
+
 
 _encoder = msgspec.json.Encoder()
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from prinia.context import INJECTED, Context
+from prinia.context import INJECTED, Context, WorkerContext
 from prinia.errors import TaskDefinitionError
 from prinia.storable import article
 
@@ -51,7 +51,7 @@ def read_signature(function: Callable[..., Any], local_names: Mapping[str, Any] 
     parameters = inspect.signature(function).parameters
     for parameter in parameters.values():
         _refuse_odd_kinds(parameter, shown)
-    hints = _read_hints(function, shown, local_names)
+    hints = read_hints(function, shown, local_names)
     injected = {p.name: hints.get(p.name, Any) for p in parameters.values() if p.default is INJECTED}
     for parameter in parameters.values():
         _check_injection(parameter, hints.get(parameter.name, Any), shown)
@@ -113,7 +113,11 @@ def _refuse_odd_kinds(parameter: _Kind, shown: str) -> None:
         )
 
 
-def _read_hints(function: Callable[..., Any], shown: str, local_names: Mapping[str, Any] | None) -> dict[str, Any]:
+def read_hints(function: Callable[..., Any], shown: str, local_names: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The types of a function's parameters and of its ``return``. Raises `TaskDefinitionError` naming it as ``shown``.
+
+    ``local_names`` are those visible where it is decorated.
+    """
     try:
         return typing.get_type_hints(function, include_extras=True)
     except NameError:
@@ -129,18 +133,18 @@ def _read_hints(function: Callable[..., Any], shown: str, local_names: Mapping[s
 def _unresolvable(shown: str, error: Exception) -> TaskDefinitionError:
     return TaskDefinitionError(
         f"{shown}: an annotation cannot be resolved: {error}. Import the name for real (not under TYPE_CHECKING only) "
-        f"and define it above the task"
+        f"and define it above {shown}"
     )
 
 
 def _check_injection(parameter: _Kind, hint: Any, shown: str) -> None:
-    is_context = hint is Context or Context in typing.get_args(hint)
     name, is_injected = parameter.name, parameter.default is INJECTED
-    if is_context and not (is_injected and hint is Context):
-        raise TaskDefinitionError(
-            f"{shown}: write {name}: Context = INJECTED (from prinia import INJECTED): the context is filled in when "
-            f"the job runs, and is not part of what is enqueued"
-        )
+    for own in (Context, WorkerContext):
+        if (hint is own or own in typing.get_args(hint)) and not (is_injected and hint is own):
+            raise TaskDefinitionError(
+                f"{shown}: write {name}: {own.__name__} = INJECTED (from prinia import INJECTED): the context is "
+                f"filled in when the job runs, and is not part of what is enqueued"
+            )
     if is_injected and hint is Any:
         raise TaskDefinitionError(f"{shown}: {name} = INJECTED needs a type, such as {name}: Context = INJECTED")
 

@@ -6,10 +6,13 @@ import dataclasses
 import datetime
 import enum
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import msgspec
+
+from prinia import models
 
 #: Deeper than any value that msgspec can encode: a walk that gets here goes in circles.
 _DEEPEST = 2000
@@ -30,12 +33,24 @@ class Culprit:
 def find_culprit(value: object, *, nul: bool = False, naive: bool = False) -> Culprit | None:
     """The first part of ``value``, in reading order, that cannot be stored; None when all is fine.
 
-    With ``nul`` a NUL character counts too, with ``naive`` a time without a time zone.
+    With ``nul`` a NUL character counts too. With ``naive`` a time without a time zone is looked for, and nothing else.
 
     Example::
 
         find_culprit({"a": [1.0, float("nan")]})   # $.a[1]: NaN has no place in JSON
     """
+    return _find(value, _naive_reason if naive else partial(_reason, nul=nul), live=naive)
+
+
+def explain_failure(value: object, error: Exception, encode: Callable[[Any], object] | None = None) -> Culprit:
+    """Why encoding ``value`` raised ``error``, and where. ``encode`` is what raised it, if it does not make JSON."""
+    if isinstance(error, RecursionError):
+        return Culprit("$", _TOO_DEEP)
+    judge = partial(_reason, encode=encode) if encode is not None else _reason
+    return _find(value, judge) or Culprit("$", str(error))
+
+
+def _find(value: object, judge: Callable[[object], str | None], *, live: bool = False) -> Culprit | None:
     stack: list[tuple[int, str, object]] = [(0, "$", value)]
     while stack:
         depth, path, part = stack.pop()
@@ -43,28 +58,23 @@ def find_culprit(value: object, *, nul: bool = False, naive: bool = False) -> Cu
             return Culprit("$", _TOO_DEEP)
         if isinstance(part, Mapping):
             for key in part:
-                if reason := _reason(key, nul, naive):
+                if reason := judge(key):
                     return Culprit(path, f"the key {_short(key)} {reason}")
-        children = _children(part)
+        children = _children(part, live)
         if children is not None:
             stack.extend(reversed([(depth + 1, path + step, child) for step, child in children]))
-        elif reason := _reason(part, nul, naive):
+        elif reason := judge(part):
             return Culprit(path, reason)
     return None
 
 
-def explain_failure(value: object, error: Exception) -> Culprit:
-    """Why encoding ``value`` raised ``error``, and where."""
-    if isinstance(error, RecursionError):
-        return Culprit("$", _TOO_DEEP)
-    return find_culprit(value) or Culprit("$", str(error))
-
-
 def plain(value: object) -> object:
-    """The plain form of a subclass of str, int or float, which msgspec refuses as it stands.
+    """The plain form of a pydantic model, or of a subclass of str, int or float, which msgspec refuses as they stand.
 
     Frameworks have such types (marked-safe strings, numeric scalars). Raises `NotImplementedError` for others.
     """
+    if models.is_model(type(value)):
+        return models.dump(value)
     # Not str(value) and so on: the subclass may have its own idea of that.
     if isinstance(value, str):
         return str.__str__(value)
@@ -72,11 +82,14 @@ def plain(value: object) -> object:
         return int.__int__(value)
     if isinstance(value, float):
         return float.__float__(value)
-    raise NotImplementedError(f"{article(_type_name(value))} cannot be stored as JSON")
+    raise NotImplementedError(f"{article(_type_name(value))} cannot be stored")
 
 
-def _children(part: Any) -> Iterator[tuple[str, object]] | None:
+def _children(part: Any, live: bool) -> Iterator[tuple[str, object]] | None:
     """The parts of a container with the steps that lead to them; None for anything else."""
+    if models.is_model(type(part)):
+        # A dumped model holds its times as text; a live one holds types that only pydantic knows.
+        return ((f".{name}", child) for name, child in models.live_fields(part)) if live else _dumped(part)
     if isinstance(part, Mapping):
         return ((_key_step(key), child) for key, child in part.items())
     if isinstance(part, list | tuple | set | frozenset):
@@ -90,6 +103,13 @@ def _children(part: Any) -> Iterator[tuple[str, object]] | None:
     if hasattr(part, "__attrs_attrs__"):
         return _fields(part, ((field.name, field.name) for field in part.__attrs_attrs__))
     return None
+
+
+def _dumped(model: object) -> Iterator[tuple[str, object]] | None:
+    try:
+        return iter([("", models.dump(model))])
+    except Exception:  # the encoder has met it too, and says it better
+        return None
 
 
 def _fields(part: object, names: Iterator[tuple[str, str]] | zip[tuple[str, str]]) -> Iterator[tuple[str, object]]:
@@ -118,17 +138,19 @@ def _type_name(value: object) -> str:
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
 
-def _reason(leaf: object, nul: bool, naive: bool) -> str | None:
+def _reason(leaf: object, nul: bool = False, encode: Callable[[Any], object] | None = None) -> str | None:
     """What is wrong with a value that is no container."""
     if isinstance(leaf, enum.Enum):
         leaf = leaf.value
     if isinstance(leaf, str):
         return _reason_of_text(leaf, nul)
-    if isinstance(leaf, float):
+    if isinstance(leaf, float) and encode is None:
         return None if math.isfinite(leaf) else f"{_nonfinite_name(leaf)} has no place in JSON"
-    if isinstance(leaf, datetime.datetime | datetime.time) and naive and is_naive(leaf):
-        return NAIVE
-    return _reason_of_other(leaf)
+    return _reason_of_other(leaf, encode or _encode_json)
+
+
+def _naive_reason(leaf: object) -> str | None:
+    return NAIVE if isinstance(leaf, datetime.datetime | datetime.time) and is_naive(leaf) else None
 
 
 #: What is said of a time without a time zone.
@@ -161,9 +183,13 @@ def _nonfinite_name(number: float) -> str:
     return "Infinity" if number > 0 else "-Infinity"
 
 
-def _reason_of_other(leaf: Any) -> str | None:
+def _encode_json(value: object) -> bytes:
+    return msgspec.json.encode(value, enc_hook=plain)
+
+
+def _reason_of_other(leaf: Any, encode: Callable[[Any], object]) -> str | None:
     try:
-        msgspec.json.encode(leaf, enc_hook=plain)
+        encode(leaf)
     except NotImplementedError as error:
         return str(error)
     except Exception as error:

@@ -2,40 +2,49 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from types import MappingProxyType
-from typing import Any, Generic, ParamSpec, Protocol, Self, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, Protocol, Self, TypeVar, Unpack, overload
 
 from prinia.arguments import Arguments
-from prinia.codec import JsonCodec
+from prinia.coding import JSON, Codecs, Coder, for_arguments, shown_name
 from prinia.colour import refuse_in_loop
 from prinia.connection import AnyAsync, SyncConn, is_async
-from prinia.context import Context
-from prinia.errors import DecodeError, InvalidOptions, JobNotFound, NotStorable, TaskDefinitionError
+from prinia.context import Context, WorkerContext
+from prinia.errors import (
+    DecodeError,
+    InvalidArguments,
+    InvalidOptions,
+    JobNotFound,
+    NotStorable,
+    TaskDefinitionError,
+)
 from prinia.handle import Job, check_id
-from prinia.job import DEFAULT_QUEUE, MAX_ARGS_BYTES, MAX_RESULT_BYTES, JobRecord, JobSpec
+from prinia.job import DEFAULT_QUEUE, MAX_RESULT_BYTES, JobRecord, JobSpec
 from prinia.newjob import AWithin, Enqueues, NewJob, Within
-from prinia.options import JobOptions, check_names, job_fields, task_fields, text
+from prinia.options import JobOptions, check_codec, check_names, job_fields, task_fields, text
 from prinia.pending import Pending
+from prinia.reactions import Reactions, read_reactions
 from prinia.signature import qualified, read_signature
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_CODEC = JsonCodec()
+_KNOW_IT = "give it to the app: Prinia(codecs=[...])"
 
 
 class Definition:
-    """What is fixed about a task when it is decorated."""
+    """What is fixed about a task when it is decorated; only its codecs may change, until an app includes it."""
 
     def __init__(
         self,
         function: Callable[..., Any],
         options: Mapping[str, object],
         *,
-        max_args_bytes: int = MAX_ARGS_BYTES,
+        codecs: Codecs,
         local_names: Mapping[str, Any] | None = None,
     ) -> None:
         """Raises `TaskDefinitionError` for a function that cannot be a task, `InvalidOptions` for its options."""
@@ -46,9 +55,29 @@ class Definition:
         self.name = name or _default_name(function)
         self.names = frozenset((self.name, *self.aliases))
         self.is_async = inspect.iscoroutinefunction(function)
-        self.arguments = Arguments(self.name, self.signature, limit=max_args_bytes)
+        self.codec = check_codec(options)
+        self.reactions = read_reactions(options)
+        self.arguments = Arguments(self.name, self.signature, limit=codecs.max_args_bytes)
+        self.use(codecs)
         self.injected = MappingProxyType(dict(self.signature.injected))
         self.contexts = tuple(name for name, kind in self.signature.injected.items() if kind is Context)
+
+    def use(self, codecs: Codecs) -> None:
+        """Encode and decode as an app does, except for what the task says itself."""
+        self.codecs = codecs
+        self.arguments.coder = for_arguments(self.codec) if self.codec is not None else codecs.default
+        self.arguments.limit = codecs.max_args_bytes
+
+    def copy(self, codecs: Codecs) -> Definition:
+        """The same task for another app."""
+        other = copy.copy(self)
+        other.arguments = copy.copy(self.arguments)
+        other.use(codecs)
+        return other
+
+    def coder(self, name: str) -> Coder | None:
+        """The codec of that name, if it is known here."""
+        return self.codec if self.codec is not None and self.codec.name == name else self.codecs.find(name)
 
 
 def _default_name(function: Callable[..., Any]) -> str:
@@ -59,9 +88,10 @@ def _default_name(function: Callable[..., Any]) -> str:
 
 
 class Task(Generic[P, R]):
-    """A registered function. Calling it calls the function; `enqueue` and `aenqueue` store a job that calls it.
+    """A registered function: `enqueue` and `aenqueue` store a job that calls it.
 
-    Made by ``app.task``; a coroutine function becomes an `AsyncTask`, a plain one a `SyncTask`.
+    Made by ``app.task``: a coroutine function becomes an `AsyncTask`, a plain one a `SyncTask`, and calling those calls
+    the function. Made by ``app.declare`` it cannot be called.
 
     Example::
 
@@ -79,7 +109,7 @@ class Task(Generic[P, R]):
         self._definition = definition
         self._client = client
         self._fields: Mapping[str, Any] = definition.fields
-        self._encode = definition.arguments.encode
+        self._arguments = definition.arguments
         # What help(), inspect.signature() and documentation tools look at.
         for attribute in ("__module__", "__name__", "__qualname__", "__doc__"):
             setattr(self, attribute, getattr(definition.function, attribute))
@@ -110,6 +140,11 @@ class Task(Generic[P, R]):
         return self._definition.injected
 
     @property
+    def reactions(self) -> Reactions:
+        """What the task does when an attempt has ended: ``retry`` by rule, ``on_success``, ``on_failure``."""
+        return self._definition.reactions
+
+    @property
     def queue(self) -> str:
         """The queue of this task's jobs."""
         return str(self._fields.get("queue", DEFAULT_QUEUE))
@@ -133,9 +168,29 @@ class Task(Generic[P, R]):
 
     def job(self, *args: P.args, **kwargs: P.kwargs) -> NewJob[R]:
         """A job as a value, for ``enqueue_many``. Raises `InvalidArguments` and `PayloadTooLarge`."""
+        arguments = self._arguments
+        data = arguments.encode(args, kwargs)
         return NewJob(
-            JobSpec(task=self._definition.name, args=self._encode(args, kwargs), **self._fields), self.read_result
+            JobSpec(task=self._definition.name, args=data, codec=arguments.coder.name, **self._fields), self.read_result
         )
+
+    def job_encoded(self, data: bytes, /, *, codec: str | None = None) -> NewJob[R]:
+        """A job of arguments that are encoded already: one object by parameter name, stored to the letter.
+
+        ``codec`` is the name of what encoded them, by default what the task would use. They are decoded once, to see
+        that they fit. ``app.enqueue_by_name(task.name, data)`` enqueues such a job in one call.
+
+        Raises `InvalidArguments` and `PayloadTooLarge`.
+
+        Example::
+
+            app.enqueue_many([send_reminder.job_encoded(b'{"order": 9}')])
+        """
+        coder = self._arguments.coder if codec is None else self._definition.coder(codec)
+        if coder is None:
+            raise InvalidArguments(f"{self.name}: codec {codec!r} is not known here; {_KNOW_IT}")
+        self._arguments.check(data, coder)
+        return NewJob(JobSpec(task=self.name, args=data, codec=coder.name, **self._fields), self.read_result)
 
     def get_job(self, id: int, /) -> Job[R]:
         """A handle on a job enqueued earlier. Nothing is looked up yet. Raises `JobNotFound` for an impossible id."""
@@ -161,16 +216,30 @@ class Task(Generic[P, R]):
     def within(self, connection: Any, /) -> Within[P, R] | AWithin[P, R]:
         """This task on your own connection: ``enqueue`` on a blocking one, ``aenqueue`` on an async one.
 
-        The job is stored in the connection's open transaction. Raises `ConnectionKindError`.
+        The job is stored in the connection's open transaction, and commits and rolls back with it. It may be one of
+        psycopg, asyncpg, SQLAlchemy (Connection or Session, of either colour), Django (``connection``) or psycopg2.
+        Raises `ConnectionKindError`.
+
+        Example::
+
+            with Session(engine) as session:
+                session.add(Order(id=9))
+                send_reminder.within(session).enqueue(9)
+                session.commit()
         """
         kind = AWithin if is_async(connection) else Within
         return kind(self._client, connection, self.job)
 
     def decode(self, codec: str, data: bytes) -> dict[str, object]:
         """Stored arguments by name, of the annotated types. Raises `DecodeError`, for an unknown codec too."""
-        if codec != _CODEC.name:
-            raise DecodeError(f"{self.name}: the arguments are stored by codec {codec!r}, which is not known here")
-        return self._definition.arguments.decode(data)
+        coder = JSON if codec == "json" else self._coder(codec)
+        return self._arguments.decode(data, coder)
+
+    def _coder(self, codec: str) -> Coder:
+        coder = self._definition.coder(codec)
+        if coder is None:
+            raise DecodeError(f"{self.name}: the job is stored by codec {codec!r}, which is not known here; {_KNOW_IT}")
+        return coder
 
     def call(self, arguments: Mapping[str, object], context: Context | None) -> Any:
         """Call the function with decoded arguments and the context: a coroutine when the task is async.
@@ -181,19 +250,24 @@ class Task(Generic[P, R]):
             arguments = {**arguments, **dict.fromkeys(contexts, context)}
         return self._definition.function(**arguments)
 
-    def encode_result(self, value: object) -> bytes | None:
-        """A result as stored, None for None. Raises `NotStorable` with the path of what cannot be stored."""
+    def encode_result(self, value: object, codec: str = "json") -> bytes | None:
+        """A result as stored by the job's codec, None for None.
+
+        Raises `NotStorable` with the path of what cannot be stored.
+        """
         if value is None:
             return None
-        data = _CODEC.encode(value)
+        coder = JSON if codec == "json" else self._coder(codec)
+        data = coder.encode(value)
         if len(data) > MAX_RESULT_BYTES:
-            raise NotStorable(f"$: {len(data):,} bytes as JSON, the limit is {MAX_RESULT_BYTES:,}")
+            raise NotStorable(f"$: {len(data):,} bytes as {shown_name(coder)}, the limit is {MAX_RESULT_BYTES:,}")
         return data
 
-    def decode_result(self, data: bytes | None) -> R:
+    def decode_result(self, data: bytes | None, codec: str = "json") -> R:
         """A stored result as the type that the function is annotated to return. Raises `DecodeError`."""
+        coder = JSON if codec == "json" or data is None else self._coder(codec)
         try:
-            result: R = _CODEC.decode(data if data is not None else b"null", self._definition.signature.returns)
+            result: R = coder.decode(b"null" if data is None else data, self._definition.signature.returns)
         except DecodeError as error:
             raise DecodeError(f"{self.name}: the stored result does not fit the return type: {error}") from error
         return result
@@ -202,17 +276,30 @@ class Task(Generic[P, R]):
         """The result in the record of a completed job. Raises `JobNotFound` when the job is another task's."""
         if record.task not in self._definition.names:
             raise JobNotFound(f"job {record.id} is of task {record.task}, not of {self.name}", job_id=record.id)
-        return self.decode_result(record.result)
+        return self.decode_result(record.result, record.codec)
 
     def _call_here(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call the function as it is called anywhere, with a detached context unless one is given."""
         for name, position in self._definition.signature.positions.items():
             if name in kwargs or (position is not None and position < len(args)):
                 continue
-            if name not in self._definition.contexts:
+            kind = self._definition.injected[name]
+            if kind is not Context and kind is not WorkerContext:
                 raise TypeError(f"{self.name}: {name} is injected in a worker only; give it in a direct call")
-            kwargs[name] = Context(task=self.name, queue=self.queue)
+            kwargs[name] = Context(task=self.name, queue=self.queue) if kind is Context else WorkerContext()
         return self._definition.function(*args, **kwargs)
+
+    def moved(self, client: Enqueues, definition: Definition) -> Self:
+        """The same task, its options kept, of another app. ``app.bind`` is the way to it."""
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__)
+        other._client, other._definition, other._arguments = client, definition, definition.arguments
+        return other
+
+    @property
+    def definition(self) -> Definition:
+        """What is fixed about it, for the app."""
+        return self._definition
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}>"
@@ -236,6 +323,25 @@ class SyncTask(Task[P, R]):
         return result
 
 
+class DeclaredTask(Task[P, R]):
+    """A task whose code lives elsewhere, made by ``app.declare``: it can be enqueued, and neither called nor run."""
+
+    if not TYPE_CHECKING:  # for a type checker there is nothing to call
+
+        def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
+            """Raises `TaskDefinitionError`."""
+            raise TaskDefinitionError(f"{self.name} is declared here only, its code lives elsewhere: enqueue it")
+
+
+class DeclareDecorator(Protocol):
+    """What ``app.declare(...)`` gives."""
+
+    @overload
+    def __call__(self, fn: Callable[P, Coroutine[Any, Any, R]], /) -> DeclaredTask[P, R]: ...
+    @overload
+    def __call__(self, fn: Callable[P, R], /) -> DeclaredTask[P, R]: ...
+
+
 class Decorator(Protocol):
     """What ``app.task(...)`` with options gives."""
 
@@ -243,36 +349,3 @@ class Decorator(Protocol):
     def __call__(self, fn: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...  # type: ignore[overload-overlap]
     @overload
     def __call__(self, fn: Callable[P, R], /) -> SyncTask[P, R]: ...
-
-
-class Registry:
-    """The tasks of an app, by name; no two tasks share a name or an alias."""
-
-    def __init__(self) -> None:
-        self._tasks: dict[str, Task[Any, Any]] = {}
-        self._known: dict[str, Task[Any, Any]] = {}
-        #: Each task under its own name, aliases left out; it grows as tasks are added.
-        self.tasks: Mapping[str, Task[Any, Any]] = MappingProxyType(self._tasks)
-
-    def add(self, task: Task[Any, Any]) -> None:
-        """Register a task. Raises `TaskDefinitionError` when one of its names is taken."""
-        for name in (task.name, *task.aliases):
-            if name in self._known:
-                raise TaskDefinitionError(
-                    f"a task named {name} exists already ({_place(self._known[name])}), and {_place(task)} would be "
-                    f"another; give one of them a name: @app.task(name='...')"
-                )
-        self._tasks[task.name] = task
-        self._known.update(dict.fromkeys((task.name, *task.aliases), task))
-
-    def read_result(self, record: JobRecord) -> Any:
-        """The result of a completed job, by the return type of its task; of an unknown task as plain JSON."""
-        task = self._known.get(record.task)
-        if task is None:
-            return _CODEC.decode(record.result, Any) if record.result is not None else None
-        return task.read_result(record)
-
-
-def _place(task: Task[Any, Any]) -> str:
-    code = getattr(inspect.unwrap(task.__wrapped__), "__code__", None)
-    return f"{code.co_filename}:{code.co_firstlineno}" if code else repr(task.__wrapped__)

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from msgspec import inspect as info
 
-from prinia.storable import is_naive
+from prinia.storable import find_culprit, is_naive
 
 #: Given a decoded value and its path, the path of the first naive time in it, or None.
 Check = Callable[[Any, str], str | None]
@@ -57,8 +57,10 @@ def _parts(node: info.Type) -> Iterable[info.Type]:
 
 
 def asks_for_zone(node: info.Type) -> bool:
-    """Whether the node is a time whose annotation does not say what a missing zone means."""
-    return isinstance(node, info.DateTimeType | info.TimeType) and node.tz is None
+    """Whether the node is a time whose annotation does not say what a missing zone means, or may hold one unseen."""
+    return isinstance(node, info.CustomType) or (
+        isinstance(node, info.DateTimeType | info.TimeType) and node.tz is None
+    )
 
 
 def allows_naive(node: info.Type) -> bool:
@@ -88,6 +90,8 @@ class _Compiler:
                 return self.compile(inner)
             case info.DateTimeType() | info.TimeType():
                 return lambda value, path: path if is_naive(value) else None
+            case info.CustomType():
+                return _in_model
             case info.ListType() | info.SetType() | info.FrozenSetType() | info.VarTupleType():
                 return _each(self.compile(node.item_type))
             case info.TupleType():
@@ -138,6 +142,11 @@ def _python_type(node: info.Type) -> type:
         return _python_type(node.type)
     own: type = getattr(node, "cls", object)
     return _PYTHON_TYPES.get(type(node), own)
+
+
+def _in_model(value: Any, path: str) -> str | None:
+    culprit = find_culprit(value, naive=True)
+    return path + culprit.path[1:] if culprit else None
 
 
 def _each(check: Check | None) -> Check:

@@ -66,6 +66,22 @@ def test_queues_are_chosen_and_the_only_app_is_found(cli: Cli, migrated: str) ->
     assert process.wait(30) == 0
 
 
+def test_it_polls_alone_when_told_to(cli: Cli, migrated: str) -> None:
+    started = ("worker", "shop.jobs", "-q", "greetings", "--poll", "0.05", "--claim-batch", "2")
+    process = cli.start(*started, "--no-listen", PRINIA_DATABASE_URL=migrated)
+    until(lambda: workers(migrated), what="registration")
+    jobs = [enqueue(migrated, "greet", "greetings") for _ in range(5)]
+    until(lambda: all(state(migrated, job)[0] == "completed" for job in jobs), what="the jobs' end")
+    with psycopg.connect(migrated, autocommit=True) as connection:
+        listening = "select count(*) from pg_stat_activity where application_name = 'prinia listener'"
+        query = f"{listening} and datname = current_database()"
+        assert connection.execute(query).fetchone() == (0,)
+        claims = "select max(jobs) from (select count(*) as jobs from prinia.archive group by token) as claims"
+        assert connection.execute(claims).fetchall()[0][0] <= 2
+    process.terminate()
+    assert process.wait(30) == 0
+
+
 def test_a_second_signal_hands_back_what_runs(cli: Cli, migrated: str) -> None:
     job = enqueue(migrated, "linger", "long")
     process = cli.start("worker", "shop.jobs", "--stop-timeout", "500", PRINIA_DATABASE_URL=migrated)
@@ -166,6 +182,7 @@ def test_an_app_under_two_names_is_one(cli: Cli, database: str) -> None:
     [
         ["--name", "x" * 300], ["--name", ""], ["-q", ""], ["-q", "a", "-q", "\t"], ["-c", "0"], ["--threads", "0"],
         ["--stop-timeout", "nan"], ["--stop-timeout", "inf"], ["--stop-timeout", "-1"],
+        ["--poll", "0"], ["--poll", "nan"], ["--poll", "soon"], ["--claim-batch", "0"], ["--claim-batch", "501"],
     ],
 )  # fmt: skip
 def test_settings_that_make_no_sense(cli: Cli, options: list[str]) -> None:

@@ -101,7 +101,7 @@ class FaultyConsumer(MemoryConsumer):
             self.faults.busy[id] -= 1
         receipt = await super().ack([ack for ack in acks if ack.id not in busy])
         self.faults.leave("ack")
-        return Receipt(lost=receipt.lost, busy=frozenset(busy))
+        return Receipt(lost=receipt.lost, busy=frozenset(busy), ended=receipt.ended)
 
     async def recover(self, tokens: Sequence[int], running: Sequence[ClaimedJob], /) -> frozenset[int]:
         await self.faults.enter("recover")
@@ -134,8 +134,8 @@ class FaultyStorage(MemoryStorage):
         super().__init__()
         self.faults = Faults()
 
-    def consumer(self, instance: Instance, /) -> FaultyConsumer:
-        consumer = FaultyConsumer(self.tables, instance)
+    def consumer(self, instance: Instance, /, *, listen: bool = True) -> FaultyConsumer:
+        consumer = FaultyConsumer(self.tables, instance, listen=listen)
         consumer.faults = self.faults
         return consumer
 
@@ -155,7 +155,7 @@ class Shop:
 
     def worker(self, **options: Any) -> Worker:
         """A worker of the tasks registered so far."""
-        return Worker(self.storage, self.app.tasks, **options)
+        return Worker(self.storage, self.app.tasks, hooks=self.app, **options)
 
     def record(self, id: int) -> JobRecord:
         """The job as it stands."""

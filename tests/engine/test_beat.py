@@ -274,7 +274,7 @@ class Pulse:
     def __init__(self) -> None:
         self.calls: list[str] = []
         self.errors: dict[str, Exception] = {}
-        self.left = {"rescue": 2500, "sweep_expired": 2500}
+        self.left = {"rescue": 2500, "sweep_expired": 2500, "sweep_keys": 2500}
         self.gate = threading.Event()
         self.gate.set()
 
@@ -301,6 +301,9 @@ class Pulse:
     def sweep_expired(self) -> int:
         return self.call("sweep_expired")
 
+    def sweep_keys(self) -> int:
+        return self.call("sweep_keys")
+
     def prepare_archive(self) -> int:
         return self.call("prepare_archive")
 
@@ -317,8 +320,9 @@ class TestDuties:
         duties = Duties(pulse)  # type: ignore[arg-type]
         for now in range(0, 7200, 4):
             self.step(duties, float(now))
-        calls = {name: pulse.calls.count(name) for name in ("prepare_archive", "free_strays", "sweep_expired")}
-        assert calls == {"prepare_archive": 2, "free_strays": 120, "sweep_expired": 452}
+        duties_done = ("prepare_archive", "free_strays", "sweep_expired", "sweep_keys")
+        calls = {name: pulse.calls.count(name) for name in duties_done}
+        assert calls == {"prepare_archive": 2, "free_strays": 120, "sweep_expired": 452, "sweep_keys": 122}
 
     def test_whom_it_declares_dead_is_rescued_until_nothing_is_left(self) -> None:
         pulse = Pulse()

@@ -133,6 +133,16 @@ async def test_fast_jobs_are_claimed_in_large_batches(shop: Shop) -> None:
     assert max(limit for limit, _ in shop.faults.claims) == 500
 
 
+async def test_a_claim_takes_no_more_than_its_batch(shop: Shop) -> None:
+    @shop.app.task(name="noop")
+    async def noop() -> None: ...
+
+    await shop.app.aenqueue_many(noop.job() for _ in range(2000))
+    async with shop.worker(concurrency=100, claim_batch=7) as worker:
+        await until(lambda: worker.stats.completed == 2000)
+    assert max(limit for limit, _ in shop.faults.claims) == 7
+
+
 async def test_slow_jobs_are_not_claimed_ahead(shop: Shop) -> None:
     gate = asyncio.Event()
 

@@ -320,6 +320,9 @@ class TestSettings:
             ({"heartbeat": 0}, "heartbeat=0 must be seconds"),
             ({"heartbeat": float("nan")}, "heartbeat=nan"),
             ({"poll": -1}, "poll=-1"),
+            ({"listen": 0}, "listen=0 must be True or False"),
+            ({"claim_batch": 0}, "claim_batch=0 must be a whole number, 1 to 500"),
+            ({"claim_batch": 501}, "claim_batch=501"),
             ({"stop_timeout": float("inf")}, "stop_timeout=inf"),
             ({"stop_timeout": "5"}, "stop_timeout='5'"),
             ({"heartbeat": 4, "dead_after": 9}, "make it 10 or more"),
@@ -341,5 +344,5 @@ class TestSettings:
         @app.task(name="needy")
         async def needy(http: dict[str, int] = INJECTED) -> None: ...
 
-        with pytest.raises(ConfigurationError, match=r"task 'needy' wants http: .*only prinia.Context"):
+        with pytest.raises(ConfigurationError, match=r"task needy wants http: dict\[str, int\] injected, but nothing"):
             Worker(app.storage, app.tasks)

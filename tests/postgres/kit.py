@@ -14,6 +14,7 @@ from typing import Any
 import psycopg
 
 from prinia.storage.postgres import PostgresStorage
+from prinia.storage.postgres.bell import PostgresBell
 from prinia.storage.postgres.consumer import PostgresConsumer
 from prinia.testing.conformance.bench import Bench, ConformanceBase, StandIn
 from tests import waiting
@@ -90,6 +91,13 @@ def inside(worker: StandIn) -> PostgresConsumer:
     """A worker's consumer as what it is."""
     assert isinstance(worker.consumer, PostgresConsumer)
     return worker.consumer
+
+
+def bell(worker: StandIn) -> PostgresBell:
+    """The bell of a worker that listens."""
+    found = inside(worker).bell
+    assert isinstance(found, PostgresBell)
+    return found
 
 
 async def until(condition: Callable[[], Any], what: str, *, patience: float = PATIENCE) -> Any:

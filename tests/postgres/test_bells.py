@@ -17,20 +17,15 @@ import pytest
 
 from prinia.outcome import AckKind
 from prinia.storage.postgres import bell as bell_module
-from prinia.storage.postgres.bell import PostgresBell
 from prinia.testing.conformance.bells import arm
 from prinia.testing.conformance.bench import StandIn, ack, call, job
 
-from .kit import Connection, Lab, inside, terminate, until, within
+from .kit import Connection, Lab, bell, terminate, until, within
 
 ADVISORY = (
     "select count(*) from pg_locks where locktype = 'advisory'"
     " and database = (select oid from pg_database where datname = current_database())"
 )
-
-
-def bell(worker: StandIn) -> PostgresBell:
-    return inside(worker).bell
 
 
 class Ear:

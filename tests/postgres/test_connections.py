@@ -25,7 +25,7 @@ from prinia.storage.postgres import PostgresStorage, pools
 from prinia.storage.postgres.connection import AsyncLine, translate
 from prinia.testing.conformance.bench import ack, call, failure, job
 
-from .kit import Lab, inside, terminate, until, within
+from .kit import Lab, bell, inside, terminate, until, within
 
 SETTINGS = {
     "default_transaction_isolation": "serializable",
@@ -69,7 +69,7 @@ async def test_the_server_notices_a_client_that_is_gone(lab: Lab) -> None:
     """Its session would hold bells and rows as long as the server's machine keeps the connection."""
     worker = await lab.worker()
     host = conninfo.conninfo_to_dict(lab.dsn).get("host")
-    lines = inside(worker)._claims, inside(worker)._acks, inside(worker).bell._listener._line
+    lines = inside(worker)._claims, inside(worker)._acks, bell(worker)._listener._line
     for line in lines:
         [(idle, source)] = await line.run(b"select setting, source from pg_settings where name = 'tcp_keepalives_idle'")
         # On a Unix socket the setting reads as 0: nothing can be lost there.
@@ -339,7 +339,7 @@ async def test_without_sessions_everything_works(lab: Lab, monkeypatch: pytest.M
 
     monkeypatch.setattr(AsyncLine, "connect", pooled)
     worker = await lab.worker()
-    assert not inside(worker).bell._listener.listening
+    assert not bell(worker)._listener.listening
     ids = await lab.push(*[job() for _ in range(5)])
     jobs = await worker.claimed(5)
     assert [job.id for job in jobs] == ids

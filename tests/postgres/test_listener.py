@@ -15,20 +15,15 @@ import psycopg
 import pytest
 
 from prinia.storage.postgres import listener as listener_module
-from prinia.storage.postgres.bell import PostgresBell
 from prinia.storage.postgres.connection import AsyncLine
 from prinia.storage.postgres.listener import Listener
 from prinia.testing.conformance.bells import arm
 from prinia.testing.conformance.bench import StandIn
 
-from .kit import Lab, inside, terminate, until, within
+from .kit import Lab, bell, terminate, until, within
 
 KILL = "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'prinia listener' and"
 KILL += " datname = current_database()"
-
-
-def bell(worker: StandIn) -> PostgresBell:
-    return inside(worker).bell
 
 
 def listener(worker: StandIn) -> Listener:

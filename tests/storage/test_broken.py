@@ -13,7 +13,7 @@ import pytest
 from prinia.storage.protocol import Storage
 from prinia.testing.conformance import StorageConformance
 
-from .broken import Broken, acks, bells, claims, deaths, pushes, reads, strays, watch
+from .broken import Broken, acks, bells, claims, completions, deaths, keys, pushes, reads, strays, watch
 
 SUITE = tuple(name for name in dir(StorageConformance) if name.startswith("test_"))
 
@@ -61,6 +61,7 @@ BROKEN: dict[type[Broken], tuple[str, ...]] = {
     bells.BellNotPassedOn: ("every_sleeper_may_be_woken",),
     bells.BellAlwaysRings: ("a_sleep_ends",),
     bells.BellBlinds: ("a_push_before_the_arming_is_claimed",),
+    bells.BellForEverybody: ("who_does_not_listen_is_not_rung",),
     claims.NoLock: ("eight_claimers_share_without_overlap",),
     claims.PriorityIgnored: ("bigger_priority_goes_first", "a_late_important_job_overtakes"),
     claims.DueTimeIgnored: (
@@ -88,6 +89,13 @@ BROKEN: dict[type[Broken], tuple[str, ...]] = {
     claims.NextDueUnknown: ("a_short_claim_says_when_the_next_job_is_due", "a_retry_waits_for_its_delay"),
     claims.HastyClaimsMisled: ("what_a_hasty_claim_overlooks_is_found",),
     claims.ScheduledInTheWay: ("scheduled_jobs_of_bigger_priority_hold_nothing_up",),
+    completions.CompletedAtOnce: (
+        "a_completion_on_no_known_connection_is_refused",
+        "a_committed_completion_ends_the_job",
+        "a_rolled_back_completion_changes_nothing",
+    ),
+    completions.CompletedByAnybody: ("a_completion_by_another_claim_changes_nothing",),
+    completions.XidForgotten: ("a_transaction_is_in_progress_until_it_ends",),
     deaths.RescueKeepsOwner: ("a_late_ack_of_a_dead_worker_is_lost", "recover_hands_back_what_was_not_heard"),
     deaths.LateAckOfTheDead: ("a_late_ack_of_a_dead_worker_is_lost",),
     deaths.CrashCostsAnAttempt: ("jobs_come_back_uncounted", "a_crash_keeps_failed_attempts"),
@@ -99,10 +107,24 @@ BROKEN: dict[type[Broken], tuple[str, ...]] = {
     deaths.RescuesTheLiving: ("others_keep_their_jobs",),
     deaths.RescueUnbounded: ("a_rescue_goes_in_batches",),
     deaths.AckAndRescue: ("an_ack_before_the_rescue_counts_or_is_lost",),
+    keys.WindowEndsWithJob: ("a_key_with_a_window_outlives_its_job", "an_ended_holder_is_kept_within_its_window"),
+    keys.WindowEndless: ("a_window_ends",),
+    keys.ScopesMixed: ("keys_with_and_without_a_window_are_apart",),
+    keys.WindowOfNothing: ("a_push_that_fails_takes_no_window",),
+    keys.SweepOfHeldKeys: ("a_sweep_forgets_keys_whose_window_is_over",),
+    keys.WindowRaced: ("eight_pushes_of_a_key_whose_window_is_over",),
+    keys.ReplaceIgnored: ("a_waiting_holder_is_replaced", "replacing_within_one_push"),
+    keys.ReplaceKeepsDueTime: ("a_replaced_job_is_due_when_the_new_one_is",),
+    keys.ReplaceKeepsHistory: ("a_retrying_holder_starts_anew",),
+    keys.ReplacesRunning: ("a_running_holder_is_kept",),
+    keys.ReplacesEnded: ("an_ended_holder_is_kept_within_its_window",),
+    keys.ReplaceMovesWindow: ("replacing_moves_no_window",),
+    keys.ReplaceForgetsFence: ("an_ack_sent_again_after_replacing",),
+    keys.ReplaceMute: ("a_replaced_job_wakes_a_sleeper",),
     pushes.UniqueKeyLost: ("a_held_key_keeps_the_holder", "a_held_key_raises_when_asked"),
     pushes.UniqueKeyFreedByClaim: ("a_key_is_held_while_its_job_lives",),
     pushes.UniqueKeyNeverFreed: ("a_key_is_free_when_its_job_has_ended",),
-    pushes.UniqueKeyRaced: ("eight_pushes_of_one_key_at_once",),
+    pushes.UniqueKeyRaced: ("eight_pushes_of_one_key_at_once", "sixteen_replace_at_the_moment_of_the_ack"),
     pushes.EarlyCommit: (
         "an_iterable_that_raises_midway_leaves_nothing",
         "an_error_in_a_later_chunk_leaves_nothing",
@@ -125,6 +147,8 @@ BROKEN: dict[type[Broken], tuple[str, ...]] = {
     pushes.EmptyPushRefused: ("an_empty_push_stores_nothing",),
     pushes.AsyncIterableCut: ("all_ways_to_give_jobs",),
     pushes.PushCut: ("thousands_in_one_push",),
+    pushes.ManyForgetOptions: ("thousands_are_stored_as_one_is",),
+    pushes.ManyMute: ("thousands_in_one_push_wake_a_sleeper",),
     pushes.PastDueTimeKept: ("a_due_time_in_the_past_becomes_now",),
     pushes.CodecForgotten: (
         "bytes_of_other_codecs_come_back_verbatim",

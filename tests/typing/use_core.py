@@ -9,10 +9,14 @@ A line that ends in a bare ignore comment must be an error to mypy and to pyrigh
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
+from datetime import timedelta
 from typing import Any, assert_type
 
-from sqlalchemy.ext.asyncio import AsyncSession
-from sqlalchemy.orm import Session
+import psycopg
+import psycopg_pool
+from sqlalchemy import Connection, Engine
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession, async_scoped_session
+from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 from prinia import INJECTED, Context, Job, NewJob, Prinia
 
@@ -56,6 +60,7 @@ def sync_code(session: Session, asession: AsyncSession) -> None:
     assert_type(a.get_job(7), Job[str])
     bound.enqueue("x")
     anyarg.enqueue({"any": 1})
+    s.options(unique="k", unique_for=timedelta(hours=1), on_conflict="replace").enqueue(1)
     app.enqueue_many([a.job(1), s.job(2)])
     a.enqueue("42")  # type: ignore
     a.enqueue()  # type: ignore
@@ -65,7 +70,8 @@ def sync_code(session: Session, asession: AsyncSession) -> None:
     s.job("1")  # type: ignore
     s.options(priority="high")  # type: ignore
     s.options(prio=2)  # type: ignore
-    s.options(on_conflict="replace")  # type: ignore
+    s.options(on_conflict="drop")  # type: ignore
+    s.options(unique_for="1 h")  # type: ignore
     app.task(que="q")  # type: ignore
     a.within(session).aenqueue(1)  # type: ignore
     a.within(asession).enqueue(1)  # type: ignore
@@ -92,3 +98,60 @@ async def async_code(asession: AsyncSession) -> None:
     app.aenqueue_many([a.job(1)])  # type: ignore
     await s(1)  # type: ignore
     await a.enqueue(1)  # type: ignore
+
+
+class AsyncpgPool:
+    """As the stubs of asyncpg have it: asyncpg itself is not typed."""
+
+    async def fetchval(self, query: str, *args: object, column: int = 0, timeout: float | None = None) -> Any: ...
+
+
+class AsyncpgConnection(AsyncpgPool):
+    def is_in_transaction(self) -> bool:
+        return True
+
+
+def blocking_kinds(
+    pg: psycopg.Connection[Any],
+    core: Connection,
+    session: Session,
+    scoped: scoped_session[Session],
+    untyped: Any,  # of Django, psycopg2 and asyncpg, whose types are not known without stubs
+    pool: psycopg_pool.ConnectionPool,
+    engine: Engine,
+    maker: sessionmaker[Session],
+) -> None:
+    for connection in (pg, core, session, scoped):
+        assert_type(a.within(connection).enqueue(1), Job[str])
+        assert_type(app.within(connection).enqueue_many([a.job(1)]), Sequence[Job[str]])
+    a.within(untyped).enqueue(1)
+    app.within(untyped).enqueue_many([a.job(1)])
+    a.within(pg).aenqueue(1)  # type: ignore
+    a.within(scoped).aenqueue(1)  # type: ignore
+    app.within(core).aenqueue_many([a.job(1)])  # type: ignore
+    a.within(pool)  # type: ignore
+    a.within(engine)  # type: ignore
+    a.within(maker)  # type: ignore
+    a.within(pg.cursor())  # type: ignore
+
+
+async def awaited_kinds(
+    pg: psycopg.AsyncConnection[Any],
+    plain: AsyncpgConnection,
+    core: AsyncConnection,
+    session: AsyncSession,
+    scoped: async_scoped_session[AsyncSession],
+    untyped: Any,
+    pool: AsyncpgPool,
+    engine: AsyncEngine,
+) -> None:
+    for connection in (pg, core, session, scoped):
+        assert_type(await a.within(connection).aenqueue(1), Job[str])
+    assert_type(await a.within(plain).aenqueue(1), Job[str])
+    assert_type(await app.within(plain).aenqueue_many([a.job(1)]), Sequence[Job[str]])
+    await a.within(untyped).aenqueue(1)
+    a.within(pg).enqueue(1)  # type: ignore
+    a.within(plain).enqueue(1)  # type: ignore
+    app.within(core).enqueue_many([a.job(1)])  # type: ignore
+    a.within(pool)  # type: ignore
+    a.within(engine)  # type: ignore

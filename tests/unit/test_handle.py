@@ -15,6 +15,7 @@ from prinia import (
     Job,
     JobCancelled,
     JobFailed,
+    JobNotCommitted,
     JobNotFound,
     JobRecord,
     JobState,
@@ -131,6 +132,74 @@ def test_a_timeout_of_another_type_is_refused(
 def test_a_job_that_is_not_there_is_not_waited_for(app: Prinia, wait: Wait) -> None:
     with pytest.raises(JobNotFound, match="there is no job 99: its transaction was rolled back or has not committed"):
         wait(job_on(app, Time(), 99), None)
+
+
+# -- not committed ---------------------------------------------------------------------------------------------------
+
+
+class Committing(MemoryStorage):
+    """Jobs are seen from the moment on that somebody asks for their transaction the given time over."""
+
+    def __init__(self, *answers: bool | Exception) -> None:
+        super().__init__()
+        self.answers = list(answers)
+        self.asked: list[int] = []
+
+    def find(self, ids: Sequence[int], /) -> list[JobRecord]:
+        return super().find(ids) if not self.answers else []
+
+    def in_progress(self, xid: int, /) -> bool:
+        self.asked.append(xid)
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    async def ain_progress(self, xid: int, /) -> bool:
+        return self.in_progress(xid)
+
+
+def committing(*answers: bool | Exception) -> tuple[Committing, Job[Any]]:
+    storage = Committing(*answers)
+    app = Prinia(storage=storage)
+    id = app.task(name="send")(lambda: None).enqueue().id
+    storage.cancel([id], by="me")
+    waiter = Waiter(lambda: storage, sleep=lambda seconds: None)
+    return storage, Job(id, xid=7, waiter=waiter, read=lambda record: record.result)
+
+
+@pytest.mark.parametrize(
+    "wait", [*BOTH, lambda job, timeout: job.info(), lambda job, timeout: asyncio.run(job.ainfo())]
+)
+def test_a_job_of_an_open_transaction_is_not_waited_for(wait: Wait) -> None:
+    storage, job = committing(True, True)
+    with pytest.raises(JobNotCommitted, match=r"job 1 is not committed.*Commit first, then wait"):
+        wait(job, None)
+    assert storage.asked == [7]
+
+
+@pytest.mark.parametrize("wait", BOTH)
+def test_a_commit_between_two_looks_is_seen(wait: Wait) -> None:
+    storage, job = committing(False)
+    with pytest.raises(JobCancelled):
+        wait(job, None)
+    assert storage.asked == [7]
+
+
+@pytest.mark.parametrize("wait", BOTH)
+def test_a_database_that_goes_away_between_two_looks_is_waited_for(wait: Wait) -> None:
+    storage, job = committing(StorageUnavailable("away"), StorageUnavailable("away"), False)
+    with pytest.raises(JobCancelled):
+        wait(job, None)
+    assert storage.asked == [7, 7, 7]
+
+
+@pytest.mark.parametrize("wait", BOTH)
+def test_it_is_a_job_that_is_not_found(wait: Wait) -> None:
+    storage, job = committing(True)
+    with pytest.raises(JobNotFound):
+        wait(job, 0)
+    assert storage.asked == [7]
 
 
 # -- many at once, and without a database --------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from prinia import Fixed, InvalidOptions
+from prinia import Fixed, InvalidOptions, MessagePackCodec
 from prinia.job import JobSpec
 from prinia.options import JobOptions, TaskOptions, job_fields, task_fields, unique_key
 from prinia.retry import LONGEST_DELAY
@@ -85,7 +85,12 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"unique": ""}, "unique='' must have 1 to 1,000 characters"),
     ({"unique": "x" * 1001}, "must have 1 to 1,000 characters, not 1,001"),
     ({"unique": 9}, "unique=9 must be a str"),
-    ({"unique": "a", "on_conflict": "replace"}, 'on_conflict=\'replace\' must be "keep" or "raise"'),
+    ({"unique": "a", "on_conflict": "drop"}, 'on_conflict=\'drop\' must be "keep", "raise" or "replace"'),
+    ({"unique": "a", "on_conflict": ["keep"]}, 'must be "keep", "raise" or "replace"'),
+    ({"unique": "a", "unique_for": 0}, "unique_for=0 must be above 0"),
+    ({"unique": "a", "unique_for": float("inf")}, "unique_for=inf must be above 0"),
+    ({"unique": "a", "unique_for": "1 h"}, "must be seconds (int or float) or a timedelta"),
+    ({"unique_for": 60}, "unique_for says more of a unique key; give unique=... too"),
     ({"on_conflict": "raise"}, "give unique=... too"),
     ({"tags": "abc"}, "tags='abc' must be a list of str, such as tags=['abc']"),
     ({"tags": [1]}, "tags=1 must be a str"),
@@ -157,6 +162,18 @@ def test_the_same_key_has_the_same_hash_in_another_process() -> None:
     assert answer.stdout.strip() == unique_key("shop.send", "order:9").hash.hex()
 
 
+def test_a_window_makes_another_key() -> None:
+    live = fields(unique="a")["unique"]
+    window = fields(unique="a", unique_for=timedelta(hours=1), on_conflict="replace")["unique"]
+    assert (live.window, window.window) == (None, 3600.0)
+    assert live.hash != window.hash
+    assert fields(unique="a", unique_for=60)["unique"].hash == window.hash
+    later = job_fields("shop.send", {"unique": live}, {"unique_for": 60})["unique"]
+    assert (later.hash, later.window, later.on_conflict) == (window.hash, 60.0, "keep")
+    other = job_fields("shop.send", {"unique": window}, {"unique": "b"})["unique"]
+    assert (other.text, other.window, other.on_conflict) == ("b", 3600.0, "replace")
+
+
 def test_on_conflict_may_come_later() -> None:
     first = fields(unique="a")
     assert first["unique"].on_conflict == "keep"
@@ -199,6 +216,7 @@ def test_every_task_option_is_read() -> None:
         "rerun_after_crash": False,
         "max_crashes": 0,
         "tags": ["t"],
+        "codec": MessagePackCodec(),
     }
     assert set(given) == set(TaskOptions.__annotations__)
     spec = JobSpec(task="n", args=b"{}", **task_fields(dict(given)))

@@ -245,7 +245,7 @@ def test_results_come_back_as_the_return_type(app: Prinia, kind: Any, value: obj
     [
         ({"a": [0, 1, 2, float("nan")]}, "$.a[3]: NaN has no place in JSON"),
         (["\ud800"], "$[0]: contains a lone surrogate at position 0"),
-        ({"c": Client()}, f"$.c: a {__name__}.Client cannot be stored as JSON"),
+        ({"c": Client()}, f"$.c: a {__name__}.Client cannot be stored"),
         ("x" * MAX_RESULT_BYTES, "$: 1,048,578 bytes as JSON, the limit is 1,048,576"),
     ],
 )

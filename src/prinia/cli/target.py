@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import os
 import sys
-import traceback
 from types import ModuleType
 from typing import Any
 
 from prinia.app import Prinia
 from prinia.cli.failing import Misuse, debugging
-
-_PRINIA = os.path.join(os.path.dirname(sys.modules["prinia"].__file__ or ""), "")
+from prinia.discovery import import_module
+from prinia.errors import ConfigurationError
 
 
 def find_app(target: str) -> Prinia:
@@ -34,39 +31,18 @@ def _import(name: str, target: str) -> ModuleType:
         raise Misuse(f"{target!r} is a file; write the module: {dotted}:app")
     if not all(part.isidentifier() for part in name.split(".")):
         raise Misuse(f"{target!r} names no module; write it as in: prinia worker shop.jobs:app")
+    return import_kindly(name)
+
+
+def import_kindly(name: str) -> ModuleType:
+    """The module. Raises `Misuse` when it cannot be imported."""
     try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name is not None and (name == error.name or name.startswith(error.name + ".")):
-            raise Misuse(
-                f"there is no module {error.name!r}, looked for in {os.getcwd()} and where Python's modules are"
-            ) from error
-        raise _broken(name, error) from error
-    except SystemExit as error:
-        raise Misuse(
-            f"importing {name} ended the program: it calls sys.exit({error.code!r}){_place(error)}; keep that under: "
-            f"if __name__ == '__main__'"
-        ) from error
-    except Exception as error:  # the app's own code runs here, and may raise anything
+        return import_module(name)
+    except ConfigurationError as error:
         if debugging():
             raise
-        raise _broken(name, error) from error
-
-
-def _broken(name: str, error: Exception) -> Misuse:
-    """The module is there and does not import: say where, in the module's own words."""
-    where = "" if isinstance(error, SyntaxError) else _place(error)  # its own text says it
-    return Misuse(f"importing {name} failed: {type(error).__name__}: {error}{where}; PRINIA_DEBUG=1 shows more")
-
-
-def _place(error: BaseException) -> str:
-    """The last line of the user's, or of a package of theirs, that the error came through."""
-    frames = [
-        frame
-        for frame in traceback.extract_tb(error.__traceback__)
-        if "importlib" not in frame.filename and not frame.filename.startswith(_PRINIA)
-    ]
-    return f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
+        hint = "; PRINIA_DEBUG=1 shows more" if str(error).startswith("importing") else ""
+        raise Misuse(f"{error}{hint}") from error
 
 
 def _attribute(module: ModuleType, path: str, target: str) -> Prinia:

@@ -14,7 +14,7 @@ import click
 
 from prinia.app import Prinia
 from prinia.cli.place import describe
-from prinia.cli.target import find_app
+from prinia.cli.target import find_app, import_kindly
 from prinia.errors import ConfigurationError, InvalidOptions
 from prinia.options import text
 
@@ -37,8 +37,8 @@ def _label(context: click.Context, parameter: click.Parameter, given: str | tupl
     return given
 
 
-def _finite(context: click.Context, parameter: click.Parameter, given: float) -> float:
-    if not math.isfinite(given):
+def _finite(context: click.Context, parameter: click.Parameter, given: float | None) -> float | None:
+    if given is not None and not math.isfinite(given):
         raise click.BadParameter(f"{given} is no number of seconds")
     return given
 
@@ -47,6 +47,8 @@ def _finite(context: click.Context, parameter: click.Parameter, given: float) ->
 @click.argument("target", metavar="MODULE:APP")
 @click.option("-q", "--queue", "queues", multiple=True, metavar="QUEUE", callback=_label,
               help="Serve this queue; may be repeated. Else the queues of the app's tasks.")  # fmt: skip
+@click.option("--import", "imports", multiple=True, metavar="MODULE",
+              help="Import this module too, for its tasks; may be repeated.")  # fmt: skip
 @click.option("-c", "--concurrency", type=click.IntRange(1), default=100, show_default=True, metavar="N",
               help="How many jobs run at once.")  # fmt: skip
 @click.option("--threads", type=click.IntRange(1), default=10, show_default=True, metavar="N",
@@ -59,15 +61,24 @@ def _finite(context: click.Context, parameter: click.Parameter, given: float) ->
 )
 @click.option("--stop-timeout", type=click.FloatRange(0), default=30.0, show_default=True, metavar="SECONDS",
               callback=_finite, help="How long a stop lets running jobs finish.")  # fmt: skip
+@click.option("--poll", type=click.FloatRange(0, min_open=True), default=None, metavar="SECONDS", callback=_finite,
+              help="How often an idle worker looks unasked.  [default: 30, with --no-listen 1]")  # fmt: skip
+@click.option("--no-listen", is_flag=True, help="Poll alone: no LISTEN connection, which else wakes it at once.")
+@click.option("--claim-batch", type=click.IntRange(1, 500), default=500, show_default=True, metavar="N",
+              help="How many jobs one claim takes at most.")  # fmt: skip
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info",
               show_default=True, help="What is logged, to standard error.")  # fmt: skip
 def worker(
     target: str,
     queues: tuple[str, ...],
+    imports: tuple[str, ...],
     concurrency: int,
     threads: int,
     name: str | None,
     stop_timeout: float,
+    poll: float | None,
+    no_listen: bool,
+    claim_batch: int,
     log_level: str,
 ) -> None:
     """Run the jobs of an app.
@@ -75,9 +86,18 @@ def worker(
     MODULE:APP is where the app is: shop.jobs:app, or shop.jobs where there is only one.
     """
     app = find_app(target)
+    for module in imports:
+        import_kindly(module)
     _log_to_stderr(log_level)
     serving = app.worker(
-        queues=queues or None, concurrency=concurrency, threads=threads, name=name, stop_timeout=stop_timeout
+        queues=queues or None,
+        concurrency=concurrency,
+        threads=threads,
+        name=name,
+        stop_timeout=stop_timeout,
+        poll=poll,
+        listen=not no_listen,
+        claim_batch=claim_batch,
     )
     click.echo(_banner(app, serving, concurrency))
     from prinia.worker import run_with_signals

@@ -22,6 +22,7 @@ log = logging.getLogger("prinia.maintenance")
 #: Seconds from one run of a duty to the next.
 SWEEP_EVERY = 15.0
 STRAYS_EVERY = 60.0
+KEYS_EVERY = 60.0
 ARCHIVE_EVERY = 3600.0
 
 #: How many rows one call of a batched duty handles at most; fewer means that nothing is left.
@@ -36,8 +37,13 @@ class _Periodic:
     due: float = 0.0
 
 
-def _sweep(pulse: Pulse) -> None:
+def _sweep_expired(pulse: Pulse) -> None:
     while pulse.sweep_expired() >= BATCH:
+        pass
+
+
+def _sweep_keys(pulse: Pulse) -> None:
+    while pulse.sweep_keys() >= BATCH:
         pass
 
 
@@ -61,10 +67,13 @@ class Duties:
     """
 
     pulse: Pulse
+    #: Hears whose jobs came back or ended, and how many.
+    rescued: Callable[[UUID, int], None] = lambda instance, count: None
     _periodic: list[_Periodic] = field(
         default_factory=lambda: [
             _Periodic("prepare_archive", ARCHIVE_EVERY, _prepare_archive),
-            _Periodic("sweep_expired", SWEEP_EVERY, _sweep),
+            _Periodic("sweep_expired", SWEEP_EVERY, _sweep_expired),
+            _Periodic("sweep_keys", KEYS_EVERY, _sweep_keys),
             _Periodic("free_strays", STRAYS_EVERY, _free_strays),
         ]
     )
@@ -86,8 +95,12 @@ class Duties:
 
     def _rescue(self, instance: UUID) -> None:
         total = 0
-        while rescued := self.pulse.rescue(instance):
-            total += rescued
+        try:
+            while rescued := self.pulse.rescue(instance):
+                total += rescued
+        finally:
+            if total:
+                self.rescued(instance, total)
         log.warning("worker instance %s died; %d of its jobs run again or ended", instance, total)
 
     def _try(self, name: str, duty: Callable[[], None]) -> None:
@@ -108,8 +121,12 @@ class Leader:
         leader.look(silent=watch.feed(beat.counters, now), dead=beat.dead)
     """
 
-    def __init__(self, connect: Callable[[], Pulse]) -> None:
+    def __init__(
+        self, connect: Callable[[], Pulse], rescued: Callable[[UUID, int], None] = lambda instance, count: None
+    ) -> None:
+        """``rescued`` hears, from the thread, whose jobs came back or ended, and how many."""
         self._connect = connect
+        self._rescued = rescued
         self._changed = threading.Condition()
         self._silent: dict[UUID, int] = {}
         self._dead: frozenset[UUID] = frozenset()
@@ -158,7 +175,7 @@ class Leader:
 
     def _run(self) -> None:
         pulse = self._connect()
-        duties = Duties(pulse)
+        duties = Duties(pulse, self._rescued)
         while (seen := self._next()) is not None:
             try:
                 duties.step(time.monotonic(), silent=seen[0], dead=seen[1])

@@ -17,16 +17,19 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 from uuid import UUID
 
-from prinia.job import ClaimedJob, Instance, JobRecord, JobSpec, Pushed
+from prinia.job import ClaimedJob, Instance, JobRecord, JobSpec, JobState, Pushed
 from prinia.outcome import Ack
 
 
 class Pushes(Protocol):
     """Put jobs in their queues, all or none, in the order given; the answers come in that order, new ids ascending.
 
-    A job whose unique key is held by a live job is not stored: its answer has the holder's id and
-    ``created=False``, or, when its key says ``raise``, `prinia.errors.DuplicateJob` is raised and none is stored.
-    A job earlier in the same push is a holder like any other.
+    A unique key is held by the job that took it, while that is live or for the key's window. A job whose key is held
+    is not stored: its answer has the holder's id and ``created=False``. When its key says ``raise``,
+    `prinia.errors.DuplicateJob` is raised and none is stored. When it says ``replace`` and the holder waits, it takes
+    the holder's place: the id stays, and the end of a window; arguments, options and due time are the new ones, attempts,
+    crashes and errors start anew. A holder that runs or has ended is kept. A job earlier in the same push is a holder
+    like any other.
     """
 
     def push(self, jobs: Iterable[JobSpec], /) -> Sequence[Pushed]:
@@ -42,13 +45,36 @@ class PushesWithin(Protocol):
     """Push inside the caller's own transaction: the jobs commit and roll back with it."""
 
     def push_within(self, connection: Any, jobs: Iterable[JobSpec], /) -> Sequence[Pushed]:
-        """Push on a blocking connection. Raises `prinia.errors.ConnectionKindError` for an unknown kind."""
+        """Push on a blocking connection.
+
+        Raises `prinia.errors.ConnectionKindError` for an unknown kind or an async one, and
+        `prinia.errors.ConnectionUnusable` for a closed connection or a failed transaction.
+        """
         ...
 
     async def apush_within(
         self, connection: Any, jobs: Iterable[JobSpec] | AsyncIterable[JobSpec], /
     ) -> Sequence[Pushed]:
         """Push on an async connection."""
+        ...
+
+
+class CompletesWithin(Protocol):
+    """Record a job's completion inside its handler's own transaction: both commit, or neither."""
+
+    def complete_within(self, connection: Any, instance: UUID, job_id: int, token: int, result: bytes | None) -> bool:
+        """Complete a job on a blocking connection, if the claim of this instance and token still owns it.
+
+        False when it does not, and nothing is changed. Done a second time it stays done, and so does an ack that is
+        sent for the claim after the commit: it is recorded. Raises `prinia.errors.ConnectionKindError` for an unknown
+        kind, `prinia.errors.ConnectionUnusable` for a closed connection or a failed transaction.
+        """
+        ...
+
+    async def acomplete_within(
+        self, connection: Any, instance: UUID, job_id: int, token: int, result: bytes | None
+    ) -> bool:
+        """`complete_within` on an async connection."""
         ...
 
 
@@ -64,6 +90,14 @@ class Reads(Protocol):
 
     async def afind(self, ids: Sequence[int], /) -> Sequence[JobRecord]:
         """`find`, awaited."""
+        ...
+
+    def in_progress(self, xid: int, /) -> bool:
+        """Whether the transaction of `prinia.job.Pushed.xid` has not ended yet, so that nobody else sees its jobs."""
+        ...
+
+    async def ain_progress(self, xid: int, /) -> bool:
+        """`in_progress`, awaited."""
         ...
 
 
@@ -114,11 +148,13 @@ class Receipt:
     """What became of a flush of acks, by job id. What is in neither set was recorded (now or by an earlier try).
 
     ``lost``: the claim no longer owns the job, nothing was changed. ``busy``: the row is locked by somebody, send
-    that ack again.
+    that ack again. ``ended``: recorded too, but the job ended in another state than its ack would have left it in: it
+    was completed before, within its handler's transaction, or somebody had asked to cancel it.
     """
 
     lost: frozenset[int] = frozenset()
     busy: frozenset[int] = frozenset()
+    ended: Mapping[int, JobState] = field(default_factory=dict)
 
 
 class Bell(Protocol):
@@ -184,6 +220,10 @@ class Consumer(Protocol):
         surrogates, what is too long) is kept as `prinia.storage.text.storable` writes it. The latest
         `prinia.job.MAX_KEPT_ERRORS` errors are kept.
         """
+        ...
+
+    async def cancel_requests(self) -> Mapping[int, str]:
+        """The claimed jobs of this instance that somebody asked to cancel, and for each the reason, which says who."""
         ...
 
     async def recover(self, tokens: Sequence[int], running: Sequence[ClaimedJob], /) -> frozenset[int]:
@@ -261,6 +301,10 @@ class Pulse(Protocol):
         """End up to 1,000 waiting jobs whose latest start has passed as cancelled ("expired")."""
         ...
 
+    def sweep_keys(self) -> int:
+        """Forget up to 1,000 unique keys whose window is over. Returns how many; keys are free without it, too."""
+        ...
+
     def prepare_archive(self) -> int:
         """Make room for finished jobs ahead of time. Returns how many leaves were made."""
         ...
@@ -270,11 +314,11 @@ class Pulse(Protocol):
         ...
 
 
-class Storage(Pushes, PushesWithin, Reads, Cancels, Pauses, Protocol):
+class Storage(Pushes, PushesWithin, CompletesWithin, Reads, Cancels, Pauses, Protocol):
     """All of it: what `prinia.Prinia` needs from the place where jobs live."""
 
-    def consumer(self, instance: Instance, /) -> Consumer:
-        """The worker's side for this instance."""
+    def consumer(self, instance: Instance, /, *, listen: bool = True) -> Consumer:
+        """The worker's side for this instance. Without ``listen`` nothing rings its bell: ``wait`` sleeps its time."""
         ...
 
     def pulse(self, instance: Instance, /) -> Pulse:

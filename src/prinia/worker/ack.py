@@ -15,10 +15,11 @@ from typing import TypeAlias
 
 from prinia.clock import Clock
 from prinia.errors import StorageError, StorageUnavailable
-from prinia.job import AttemptError, ClaimedJob
+from prinia.job import AttemptError, ClaimedJob, JobState
 from prinia.outcome import Ack, AckKind
 from prinia.storage.protocol import Consumer, Receipt
 from prinia.storage.text import storable
+from prinia.worker.announce import Announcer
 from prinia.worker.ledger import Counts, Ledger
 from prinia.worker.outage import Backoff, Outage
 from prinia.worker.waiting import first
@@ -39,6 +40,9 @@ _COMPANY = 0.002
 _REFUSED_PAUSE = 0.1
 
 
+#: What a job counts as that ended otherwise than its ack says.
+_ENDED = {JobState.COMPLETED: "completed", JobState.FAILED: "failed", JobState.CANCELLED: "cancelled"}
+
 #: An outcome on its way, and the field of `WorkerStats` that it adds to. A tuple, because one is made for every job.
 Unrecorded: TypeAlias = tuple[Ack, ClaimedJob, str]
 
@@ -57,8 +61,10 @@ class Flusher:
         changed: asyncio.Event,
         clock: Clock,
         random: Callable[[], float],
+        announcer: Announcer | None = None,
     ) -> None:
         self._consumer = consumer
+        self._announcer = announcer
         self._ledger = ledger
         self._counts = counts
         self._outage = outage
@@ -72,6 +78,8 @@ class Flusher:
         #: Ids of which an ack may have been recorded without our hearing of it.
         self._unheard: set[int] = set()
         self._busy: list[Unrecorded] = []
+        #: By job id, what is to be logged once it is sure that it happened.
+        self._unsaid: dict[int, Callable[[], None]] = {}
         self._busy_due = 0.0
         self._bytes = 0
         self._closing = False
@@ -95,6 +103,11 @@ class Flusher:
             self._dirty.set()
         self._pending.append((ack, job, counter))
 
+    def add_unsure(self, ack: Ack, job: ClaimedJob, counter: str, say: Callable[[], None]) -> None:
+        """Record this, unless the job turns out to be completed already; ``say`` it in the log only then."""
+        self._unsaid[ack.id] = say
+        self.add(ack, job, counter)
+
     def close(self) -> None:
         """Nothing is added any more: `run` returns once all is recorded."""
         self._closing = True
@@ -108,6 +121,7 @@ class Flusher:
         self._pending.clear()
         self._in_flight.clear()
         self._busy.clear()
+        self._unsaid.clear()
         self._bytes = 0
 
     async def until_empty(self) -> None:
@@ -232,14 +246,29 @@ class Flusher:
     def _settle(self, acks: Sequence[Ack], receipt: Receipt) -> None:
         if receipt.busy or receipt.lost:
             acks = self._sort_out(acks, receipt)
+        for id, state in receipt.ended.items():
+            if id in self._in_flight:
+                ack, job, _ = self._in_flight[id]
+                self._in_flight[id] = (ack, job, _ENDED[state])
         # Dropped meanwhile, when the instance was declared dead, are those that are not there any more.
         done = [unrecorded for ack in acks if (unrecorded := self._in_flight.pop(ack.id, None)) is not None]
         self._ledger.settled(Counter([ack.token for ack, _, _ in done]))
         self._counts.update([counter for _, _, counter in done])
         self._bytes -= sum([_size(ack) for ack, _, _ in done])
+        if self._unsaid:
+            self._say(done, receipt)
         self._plan_busy(receipt)
         self._settled.set()
         self._changed.set()
+        if self._announcer is not None and self._announcer.hears_outcomes:
+            for ack, job, counter in done:
+                self._announcer.recorded(ack, job, counter)
+
+    def _say(self, done: Sequence[Unrecorded], receipt: Receipt) -> None:
+        for ack, _, counter in done:
+            say = self._unsaid.pop(ack.id, None)
+            if say is not None and ack.id not in receipt.ended and counter != "lost":
+                say()
 
     def _sort_out(self, acks: Sequence[Ack], receipt: Receipt) -> list[Ack]:
         """Put what is busy aside; what is lost counts as lost. Returns what leaves the flusher."""
@@ -255,6 +284,8 @@ class Flusher:
                 _, job, _ = unrecorded
                 self._in_flight[ack.id] = (ack, job, "lost")
                 log.warning("job %d (%s) is not ours any more; its outcome is dropped", ack.id, job.task)
+                if self._announcer is not None:
+                    self._announcer.lost(job)
         return settled
 
     def _was_recorded(self, ack: Ack) -> bool:
@@ -272,4 +303,6 @@ def _size(ack: Ack) -> int:
     """About how many bytes it is kept in, and sent in."""
     if ack.result is not None:
         return len(ack.result)
+    if ack.within is not None and ack.within.result is not None:
+        return len(ack.within.result)
     return len(ack.error.message) + len(ack.error.traceback or "") if ack.error is not None else 0

@@ -1,8 +1,8 @@
 """CLAIM: one claim in flight at a time, while jobs run and the last outcomes are recorded.
 
 Dry, the worker looks every 2 ms for a while, then arms its bell, looks once more and sleeps until it is rung, until
-the next job is due, or until its poll. Jobs that have been in too many crashes are claimed alone, with nothing
-running beside them, so that they take no innocents with them.
+the next job is due, or until it is time to look anyway (`waking`). Jobs that have been in too many crashes are claimed
+alone, with nothing running beside them, so that they take no innocents with them.
 """
 
 from __future__ import annotations
@@ -18,12 +18,14 @@ from prinia.job import ClaimedJob
 from prinia.outcome import Expired, HandedBack
 from prinia.storage.protocol import Claim, Consumer
 from prinia.worker.ack import Flusher
+from prinia.worker.announce import Announcer
 from prinia.worker.failure import failed
 from prinia.worker.ledger import Counts, Ledger
 from prinia.worker.outage import Backoff, Outage
 from prinia.worker.pace import Pace
 from prinia.worker.run import Runner
 from prinia.worker.waiting import first
+from prinia.worker.waking import Waking
 
 log = logging.getLogger("prinia.worker")
 
@@ -53,11 +55,13 @@ class Claimer:
         *,
         known: Container[str],
         concurrency: int,
-        poll: float,
+        claim_batch: int,
+        waking: Waking,
         changed: asyncio.Event,
         stop: asyncio.Event,
         clock: Clock,
         random: Callable[[], float],
+        announcer: Announcer,
     ) -> None:
         self._consumer = consumer
         self._runner = runner
@@ -66,11 +70,12 @@ class Claimer:
         self._counts = counts
         self._outage = outage
         self._known = known
-        self._poll = poll
+        self._waking = waking
         self._changed = changed
         self._clock = clock
         self._random = random
-        self._pace = Pace(concurrency=concurrency)
+        self._announcer = announcer
+        self._pace = Pace(concurrency=concurrency, largest=claim_batch)
         self._backoff = Backoff(random)
         self._stop = stop
         self._found_at = clock.monotonic()
@@ -102,8 +107,6 @@ class Claimer:
             await self._wait_for_room()
             return
         claim = await self._claim(room)
-        if claim.jobs:
-            self._found_at = self._clock.monotonic()
         if not _plenty(claim, room) and not self._wants_alone(claim):
             if self._clock.monotonic() - self._found_at < LINGER:
                 await self._clock.sleep(LOOK)
@@ -133,7 +136,10 @@ class Claimer:
             self._ledger.doubt(token)
             raise
         self._ledger.answered(token, len(claim.jobs))
-        self._counts["claimed"] += len(claim.jobs)
+        if claim.jobs:
+            self._counts["claimed"] += len(claim.jobs)
+            self._found_at = self._clock.monotonic()
+            self._waking.found()
         self._heard()
         known, stopped = self._known, self._stop.is_set()
         self._runner.add(
@@ -169,6 +175,7 @@ class Claimer:
                 "job %d needs task %r, which this worker does not know; such jobs are left to others",
                 job.id, job.task,
             )  # fmt: skip
+            self._announcer.unknown(job)
         self._runner.finish(job, HandedBack())
 
     def _room(self) -> int:
@@ -237,12 +244,12 @@ class Claimer:
                 claim, room = await self._look(thorough=True)
                 if not room or claim.jobs or self._wants_alone(claim):
                     break
-                rung = await self._rest(claim, armed=armed, brief=unarmed.next())
+                woken = await self._rest(claim, armed=armed, brief=unarmed.next())
                 if armed:
                     unarmed.reset()
-                # What rang is above the marks: a quick look finds it. Else the next round looks thoroughly.
+                # What rang is above the marks: a quick look finds it. The next round looks thoroughly.
                 claim, room = await self._look(thorough=False)
-                if rung and claim.jobs and _plenty(claim, room):
+                if woken and claim.jobs and _plenty(claim, room):
                     await self._pass_on()
                 if not room or claim.jobs:
                     break
@@ -254,14 +261,11 @@ class Claimer:
         room = self._room()
         if not room or self._stop.is_set():
             return Claim(()), 0
-        claim = await self._claim(room, thorough=thorough)
-        if claim.jobs:
-            self._found_at = self._clock.monotonic()
-        return claim, room
+        return await self._claim(room, thorough=thorough), room
 
     async def _rest(self, claim: Claim, *, armed: bool, brief: float) -> bool:
-        """Sleep until rung (True), until something is due, or until it is time to look anyway."""
-        seconds = self._poll if armed else brief
+        """Sleep until rung or told to look (True), until something is due, or until it is time to look anyway."""
+        seconds = longest = self._waking.seconds() if armed else brief
         if claim.next_due is not None:
             seconds = min(seconds, claim.next_due + 0.001 if claim.next_due > 0 else brief)
         if self._runner.waiting:
@@ -269,17 +273,21 @@ class Claimer:
         if claim.suspects:
             seconds = min(seconds, max(LOOK, self._suspects_from - self._clock.monotonic()))
         bell = asyncio.ensure_future(self._consumer.bell.wait(seconds))
-        await self._unless_stopped(bell)
+        await first(bell, self._waking.item(), self._stop.wait())
+        told = self._waking.taken()
         if not bell.done():
             bell.cancel()
             await asyncio.wait([bell], timeout=1.0)
-            return False
+            return told
         try:
-            return bell.result()
+            rung = bell.result()
         except StorageError as error:
             self._outage.began("listen", error)
             await self._unless_stopped(self._clock.sleep(brief))
-            return False
+            return told
+        if armed and seconds == longest and not (rung or told):
+            self._waking.ran_out()
+        return rung or told
 
     async def _arm(self) -> bool:
         """A bell that cannot be had is no reason not to claim: then the worker looks often."""

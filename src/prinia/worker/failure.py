@@ -38,6 +38,7 @@ def failed(error: BaseException) -> Failed:
         message=message_of(error),
         traceback=_traceback_of(error) if wants_traceback else None,
         steering=steering,
+        error=error if isinstance(error, Exception) else None,
     )
 
 

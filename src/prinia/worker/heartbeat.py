@@ -73,6 +73,7 @@ class Heartbeat:
         tokens: Callable[[], Sequence[int]],
         started: Callable[[], Sequence[int]],
         declared_dead: Callable[[], None],
+        rescued: Callable[[UUID, int], None],
         loop_watch: LoopWatch,
         random: Callable[[], float],
     ) -> None:
@@ -86,7 +87,7 @@ class Heartbeat:
         self._loop_watch = loop_watch
         self._backoff = Backoff(random, longest=every)
         self._watch = Watch(dead_after=dead_after)
-        self._leader = Leader(connect)
+        self._leader = Leader(connect, rescued)
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="prinia-heartbeat", daemon=True)
 

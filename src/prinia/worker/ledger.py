@@ -18,7 +18,8 @@ class WorkerStats:
     Every claimed job is, in the end, in one of ``completed failed retried cancelled snoozed handed_back lost
     left_behind``; ``running`` and ``waiting`` (claimed, not started) and ``unrecorded`` are of this moment.
     ``left_behind`` could not be recorded before a bounded stop ended: those jobs are rescued by other workers.
-    ``abandoned`` handlers ignored their cancellation and may still run.
+    ``abandoned`` handlers ignored their cancellation and may still run. ``events_dropped`` were not told to a listener
+    that was too slow.
     """
 
     claimed: int = 0
@@ -32,6 +33,7 @@ class WorkerStats:
     lost: int = 0
     left_behind: int = 0
     abandoned: int = 0
+    events_dropped: int = 0
     running: int = 0
     waiting: int = 0
     unrecorded: int = 0

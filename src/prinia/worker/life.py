@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from contextvars import Context as ContextVars
 from dataclasses import dataclass
@@ -14,18 +14,25 @@ from typing import Any
 from prinia.clock import Clock
 from prinia.context import WorkerContext
 from prinia.errors import StorageError, StorageUnavailable
+from prinia.events import Subscription
 from prinia.job import Instance
 from prinia.storage.protocol import Storage
 from prinia.task import Task
 from prinia.worker.ack import Flusher
+from prinia.worker.announce import Announcer
+from prinia.worker.call import Surrounded
+from prinia.worker.cancels import Cancels
 from prinia.worker.claim import Claimer
 from prinia.worker.heartbeat import Heartbeat, LoopWatch
 from prinia.worker.ledger import Counts, Ledger
+from prinia.worker.listeners import Ears
+from prinia.worker.opened import Opened
 from prinia.worker.outage import Backoff, Outage
 from prinia.worker.run import Runner
 from prinia.worker.settings import Settings
 from prinia.worker.threads import Threads
-from prinia.worker.waiting import first
+from prinia.worker.waiting import first, give_up
+from prinia.worker.waking import Waking
 
 log = logging.getLogger("prinia.worker")
 
@@ -42,15 +49,22 @@ class Equipment:
 
     storage: Storage
     tasks: Mapping[str, Task[Any, Any]]
+    subscriptions: Sequence[Subscription]
+    ears: Ears
     settings: Settings
     threads: Threads
+    waking: Waking
     variables: ContextVars
     counts: Counts
     stop: asyncio.Event
     stop_now: asyncio.Event
     #: Asks the worker to stop, from any thread.
     request_stop: Callable[[], None]
-    #: Set once the database has answered at the start, or has been found away.
+    #: Resources and hooks, for all lives.
+    opened: Opened
+    #: What stands around a task's handler.
+    surround: Callable[[Task[Any, Any]], Surrounded | None]
+    #: Set once the worker is ready to claim, or has found the database away at the start.
     tried: asyncio.Event
     clock: Clock
     random: Callable[[], float]
@@ -67,30 +81,36 @@ class Life:
         self._loop = asyncio.get_running_loop()
         self._dead = asyncio.Event()
         self._ledger = ledger = Ledger()
-        self._outage = outage = Outage(settings.name)
+        self.context = WorkerContext(name=settings.name, instance=instance.id, _stop=equipment.request_stop)
+        self.announcer = announcer = Announcer(self.context, equipment.subscriptions, equipment.tasks, equipment.ears)
+        self._outage = outage = Outage(settings.name, announcer.trouble)
         self._backoff = Backoff(random)
-        self._consumer = consumer = equipment.storage.consumer(instance)
+        self._consumer = consumer = equipment.storage.consumer(instance, listen=settings.listen)
         changed = asyncio.Event()
         self._flusher = Flusher(
             consumer, ledger, counts, outage,
             jobs_run=lambda: bool(self._runner.running), changed=changed, clock=clock, random=random,
+            announcer=announcer,
         )  # fmt: skip
         self._runner = Runner(
             equipment.tasks, self._flusher, ledger, counts,
             concurrency=settings.concurrency, threads=equipment.threads, variables=equipment.variables,
             changed=changed, random=random,
-            worker=WorkerContext(name=settings.name, instance=instance.id, _stop=equipment.request_stop),
+            worker=self.context, instance=instance.id, storage=equipment.storage, surround=equipment.surround,
+            announcer=announcer,
         )  # fmt: skip
         self._claimer = Claimer(
             consumer, self._runner, self._flusher, ledger, counts, outage,
-            known=equipment.tasks, concurrency=settings.concurrency, poll=settings.poll,
-            changed=changed, stop=equipment.stop, clock=clock, random=random,
+            known=equipment.tasks, concurrency=settings.concurrency,
+            claim_batch=settings.claim_batch, waking=equipment.waking,
+            changed=changed, stop=equipment.stop, clock=clock, random=random, announcer=announcer,
         )  # fmt: skip
+        self._cancels = Cancels(consumer, self._runner, outage, clock=clock)
         self._heartbeat = Heartbeat(
             partial(equipment.storage.pulse, instance), instance.id, outage,
             every=settings.heartbeat, dead_after=settings.dead_after,
             tokens=ledger.tokens, started=self._runner.started_ids, declared_dead=self._declared_dead,
-            loop_watch=LoopWatch(self._loop, self._runner.current), random=random,
+            rescued=announcer.rescued, loop_watch=LoopWatch(self._loop, self._runner.current), random=random,
         )  # fmt: skip
 
     @property
@@ -114,7 +134,9 @@ class Life:
         return self._flusher.unrecorded
 
     async def open(self) -> bool:
-        """Register, however long the database is away; False when stopped before that.
+        """Register, however long the database is away, and beat from then on; False when stopped before that.
+
+        After it, `run` or `leave`.
 
         Raises `StorageError` when the database is there and refuses, for example `MigrationsPending`.
         """
@@ -122,7 +144,7 @@ class Life:
             opening = asyncio.ensure_future(self._consumer.open())
             await first(opening, self._equipment.stop.wait())
             if not opening.done():
-                await _give_up(opening)
+                await give_up(opening, grace=GRACE)
                 break
             try:
                 opening.result()
@@ -131,32 +153,36 @@ class Life:
                 self._outage.began("start", error)
                 await first(self._equipment.clock.sleep(self._backoff.next()), self._equipment.stop.wait())
             else:
-                self._equipment.tried.set()
                 self._outage.ended("start")
+                self._heartbeat.start()
                 return True
         await self._say_goodbye()
         return False
 
     async def run(self) -> bool:
-        """Work until stopped (True) or until this instance is declared dead (False). After `open`."""
+        """Work until stopped (True) or until this instance is declared dead (False)."""
         # No TaskGroup: it waits for its tasks without limit, and a call on a stalled connection may ignore its
         # cancellation for long, where a stop must be bounded.
-        self._heartbeat.start()
         flushing = asyncio.ensure_future(self._flusher.run())
         claiming = asyncio.ensure_future(self._claimer.run())
+        cancelling = asyncio.ensure_future(self._cancels.run())
         try:
-            await first(self._equipment.stop.wait(), self._dead.wait(), claiming, flushing)
+            await first(self._equipment.stop.wait(), self._dead.wait(), claiming, flushing, cancelling)
             if not self._equipment.stop.is_set() and not self._dead.is_set():
                 self._equipment.stop_now.set()  # one of the tasks broke: end in order, then raise what it raised
             if not self._dead.is_set():
                 await self._wind_down(claiming, flushing)
         finally:
-            await _give_up(claiming, flushing)
+            await give_up(claiming, flushing, cancelling, grace=GRACE)
             await self._end()
-        for task in (claiming, flushing):
+        for task in (claiming, flushing, cancelling):
             if task.done() and not task.cancelled():
                 task.result()
         return not self._dead.is_set()
+
+    async def leave(self) -> None:
+        """Leave the register without having claimed anything."""
+        await self._end()
 
     def _declared_dead(self) -> None:
         """Called from the heartbeat's thread."""
@@ -173,7 +199,7 @@ class Life:
         self._runner.cancel()
         await self._before_death(self._jobs_ended(claiming), None, GRACE)
         # A claim that hangs still is given up, so that nothing is added from here on.
-        await _give_up(claiming)
+        await give_up(claiming, grace=GRACE)
         if self._dead.is_set():
             return
         self._runner.abandon()
@@ -199,6 +225,8 @@ class Life:
                 "worker %s (%s) was declared dead: %d jobs are lost to it and run again",
                 self._settings.name, self._instance.id, lost,
             )  # fmt: skip
+        if died:
+            self.announcer.trouble(f"this instance was declared dead; {lost} jobs are lost to it and run again")
         await first(self._runner.until_idle(), seconds=GRACE)
         self._runner.abandon()
         if self._ledger.doubtful and not died:
@@ -215,6 +243,7 @@ class Life:
                 "worker %s: %d outcomes could not be recorded before the end of the stop; these jobs will run again",
                 self._settings.name, left,
             )  # fmt: skip
+            self.announcer.trouble(f"{left} outcomes could not be recorded before the end of the stop")
 
     async def _recover(self) -> None:
         """Hand back what claims without an answer may have got; tried until it works, or the time is over."""
@@ -232,7 +261,7 @@ class Life:
         """A farewell: tried for a while, and no matter if it fails."""
         calling = asyncio.ensure_future(call)
         await first(calling, seconds=GOODBYE)
-        await _give_up(calling)
+        await give_up(calling, grace=GRACE)
         if not calling.done() or calling.cancelled():
             log.warning("worker %s: the database does not answer; leaving without a goodbye", self._settings.name)
         elif isinstance(error := calling.exception(), StorageError):
@@ -243,13 +272,3 @@ class Life:
 
 async def _done(task: asyncio.Task[None]) -> None:
     await asyncio.wait([task])
-
-
-async def _give_up(*tasks: asyncio.Task[None]) -> None:
-    """Cancel them, twice if need be, and do not wait for ever."""
-    for _ in range(2):
-        left = [task for task in tasks if not task.done()]
-        for task in left:
-            task.cancel()
-        if left:
-            await asyncio.wait(left, timeout=GRACE)

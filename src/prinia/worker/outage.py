@@ -53,16 +53,20 @@ class Outage:
         outage.ended("claim")           # logs once all parts are well again
     """
 
-    def __init__(self, worker: str) -> None:
+    def __init__(self, worker: str, told: Callable[[str, Exception], None] | None = None) -> None:
+        """``told`` hears of each part's trouble once an outage, from whatever thread."""
         self._worker = worker
+        self._told = told
         self._parts: set[str] = set()
         self._lock = threading.Lock()
 
     def began(self, part: str, error: Exception) -> None:
         """This part could not reach the database, or was refused."""
         with self._lock:
-            first = not self._parts
+            first, new = not self._parts, part not in self._parts
             self._parts.add(part)
+        if new and self._told is not None:
+            self._told(f"it could not {part}: {error}", error)
         if first and isinstance(error, StorageUnavailable):
             log.warning("worker %s: database unreachable: %s; trying again", self._worker, error)
         elif first:

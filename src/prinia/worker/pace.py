@@ -17,7 +17,7 @@ class Pace:
     """Learns how fast jobs start, from the count of started ones.
 
     Handlers that take longer than a second each are never claimed ahead of free slots: they start at fewer than
-    ``concurrency`` per second.
+    ``concurrency`` per second. ``largest`` is the most that one claim asks for.
 
     Example::
 
@@ -27,8 +27,9 @@ class Pace:
         pace.room(running=100, waiting=0)    # more than the free slots (none), 500 at most
     """
 
-    def __init__(self, *, concurrency: int) -> None:
+    def __init__(self, *, concurrency: int, largest: int = LARGEST_CLAIM) -> None:
         self._concurrency = concurrency
+        self._largest = largest
         self._rate = 0.0
         self._started = 0
         self._sampled_at: float | None = None
@@ -58,6 +59,6 @@ class Pace:
         lead = self.lead
         busy = running + waiting
         room = self._concurrency + lead - busy
-        if busy < self._concurrency or (room > 0 and room >= min(LARGEST_CLAIM, lead // 2)):
-            return min(LARGEST_CLAIM, room)
+        if busy < self._concurrency or (room > 0 and room >= min(self._largest, lead // 2)):
+            return min(self._largest, room)
         return 0

@@ -9,7 +9,9 @@ What counts when a handler is cancelled by the worker:
 - **time limit**: the attempt failed with "timeout after N s", whatever the handler then returns or raises. It may
   clean up for `CLEANUP` seconds; if it is still there it is cancelled again, and so on. Its slot stays busy and its
   job running until it has ended: a time limit never makes a job run beside itself.
-- **stop**: a handler that returns all the same, or steers, has its word; anything else hands the job back, uncounted.
+- **cancelled from outside**: a handler that returns all the same, or steers, has its word; anything else ends the job
+  as cancelled. It is asked again as with a time limit.
+- **stop**: likewise, but anything else hands the job back, uncounted.
 - **lost**: the job belongs to somebody else by now, nothing is recorded.
 """
 
@@ -20,16 +22,22 @@ import logging
 from collections import deque
 from collections.abc import Callable, Container, Iterable, Mapping
 from contextvars import Context as ContextVars
-from enum import Enum, auto
-from typing import Any
+from functools import partial
+from typing import Any, Literal
+from uuid import UUID
 
-from prinia.context import Context, WorkerContext
+from prinia.context import Context, WorkerContext, context_of
 from prinia.job import ClaimedJob
-from prinia.outcome import Ack, AckKind, Completed, Expired, Failed, HandedBack, Outcome, decide
+from prinia.outcome import Ack, AckKind, CancelledOutside, Completed, Failed, HandedBack, Outcome, decide
+from prinia.retry import DEFAULT_RETRY, RetryPolicy, follow
+from prinia.storage.protocol import CompletesWithin
 from prinia.task import Task
 from prinia.worker.ack import Flusher
-from prinia.worker.call import Handler, broken
-from prinia.worker.deadlines import Deadline, Deadlines
+from prinia.worker.announce import Announcer
+from prinia.worker.call import Handler, Surrounded, broken
+from prinia.worker.completion import Completion
+from prinia.worker.deadlines import Deadlines
+from prinia.worker.ending import Ending, Run, interrupted, judged, report
 from prinia.worker.failure import failed
 from prinia.worker.ledger import Counts, Ledger
 from prinia.worker.threads import Threads
@@ -38,30 +46,6 @@ log = logging.getLogger("prinia.worker")
 
 #: Seconds a handler past its time limit may clean up before it is cancelled once more.
 CLEANUP = 5.0
-
-
-class Ending(Enum):
-    """Why the worker wants a run to end before it does by itself."""
-
-    TIMEOUT = auto()
-    STOP = auto()
-    LOST = auto()
-    #: It ignored its cancellation until the end of a bounded stop: what becomes of it was recorded already.
-    ABANDONED = auto()
-
-
-class Run:
-    """One job while its handler runs."""
-
-    __slots__ = ("context", "deadline", "ending", "future", "handler", "job")
-
-    def __init__(self, job: ClaimedJob, handler: Handler) -> None:
-        self.job = job
-        self.handler = handler
-        self.context: Context | None = None
-        self.deadline: Deadline[Run] | None = None
-        self.ending: Ending | None = None
-        self.future: asyncio.Task[None] | None = None
 
 
 class Runner:
@@ -83,8 +67,13 @@ class Runner:
         changed: asyncio.Event,
         random: Callable[[], float],
         worker: WorkerContext,
+        instance: UUID,
+        storage: CompletesWithin,
+        announcer: Announcer,
+        surround: Callable[[Task[Any, Any]], Surrounded | None] = lambda task: None,
     ) -> None:
-        self._handlers = {name: Handler(task) for name, task in tasks.items()}
+        self._retry = {name: task.reactions.retry for name, task in tasks.items() if task.reactions.retry is not None}
+        self._handlers = {name: Handler(task, surround(task)) for name, task in tasks.items()}
         self._flusher = flusher
         self._ledger = ledger
         self._counts = counts
@@ -94,6 +83,9 @@ class Runner:
         self._changed = changed
         self._random = random
         self._worker = worker
+        self._instance = instance
+        self._storage = storage
+        self._announce_start = announcer.started if announcer.hears_starts else None
         self._loop = asyncio.get_running_loop()
         self._deadlines: Deadlines[Run] = Deadlines(self._loop, self._expire)
         self._waiting: deque[ClaimedJob] = deque()
@@ -122,19 +114,21 @@ class Runner:
         self._waiting.extend(jobs)
         self._fill()
 
-    def finish(self, job: ClaimedJob, outcome: Outcome) -> None:
-        """Hand on how a claimed job ended, be it that it never ran."""
+    def finish(self, job: ClaimedJob, outcome: Outcome, *, within: Completed | None = None) -> None:
+        """Hand on how a claimed job ended, be it that it never ran; ``within``, what its handler completed it with."""
         job.args = b""  # may be large, and is not needed while the outcome waits to be recorded
         try:
-            ack = decide(job, outcome, self._random())
+            ack = decide(job, outcome, self._random(), retry=self._retry_after(job, outcome))
         except Exception as error:  # a handler may raise Snooze("soon")
             outcome = failed(error)
             ack = decide(job, outcome, self._random())
-        self._flusher.add(ack, job, "handed_back" if isinstance(outcome, HandedBack) else _COUNTERS[ack.kind])
-        if isinstance(outcome, Failed):
-            _report(job, ack.kind, ack.delay, outcome)
-        elif isinstance(outcome, Expired):
-            log.info("job %d (%s) expired before it could start", job.id, job.task)
+        counter = "handed_back" if isinstance(outcome, HandedBack) else _COUNTERS[ack.kind]
+        if within is None:
+            self._flusher.add(ack, job, counter)
+            report(job, ack, outcome)
+        else:
+            ack.within = within
+            self._flusher.add_unsure(ack, job, counter, partial(report, job, ack, outcome))
 
     def hand_back_waiting(self) -> int:
         """Hand back, uncounted, what has not started. Returns how many."""
@@ -171,6 +165,23 @@ class Runner:
             if run.ending is None:
                 self._cancel(run, Ending.STOP)
 
+    def cancel_requested(self, requests: Mapping[int, str]) -> None:
+        """End these jobs, each for a reason, because somebody asked to. Handlers that run are told and cancelled."""
+        for waiting in (self._parked, self._waiting):
+            unwanted = [job for job in waiting if job.id in requests]
+            for job in unwanted:
+                waiting.remove(job)
+                self.finish(job, CancelledOutside(requests[job.id]))
+        for run in self.running:
+            if run.ending is None and run.job.id in requests:
+                run.cancel_reason = requests[run.job.id]
+                if run.context is not None:
+                    run.context.cancel_requested = True
+                if run.deadline is not None:
+                    self._deadlines.drop(run.deadline)
+                    run.deadline = None
+                self._cancel_again(run, Ending.CANCEL)
+
     def lose(self, ids: Container[int] | None = None) -> int:
         """Drop these jobs (all by default): others own them. Running handlers are told and cancelled."""
         lost = [job for job in (*self._parked, *self._waiting) if ids is None or job.id in ids]
@@ -180,7 +191,7 @@ class Runner:
             waiting.extend(kept)
         for job in lost:
             self._drop(job)
-        runs = [run for run in self.running if run.ending is not Ending.LOST and (ids is None or run.job.id in ids)]
+        runs = [run for run in self.running if run.ending is not Ending.LOST and (ids is None or _lacks(ids, run))]
         for run in runs:
             if run.context is not None:
                 run.context.lost = True
@@ -195,7 +206,7 @@ class Runner:
             if run.ending is Ending.LOST:
                 self._drop(run.job)
             else:
-                self.finish(run.job, _timed_out(run) if run.ending is Ending.TIMEOUT else HandedBack())
+                self.finish(run.job, interrupted(run), within=run.within)
             run.ending = Ending.ABANDONED
             log.warning("job %d (%s) ignores its cancellation; its handler is left behind", run.job.id, run.job.task)
         self._counts["abandoned"] += len(runs)
@@ -226,13 +237,20 @@ class Runner:
     def _start(self, job: ClaimedJob, handler: Handler) -> None:
         run = Run(job, handler)
         if handler.injects:
-            run.context = self._context_of(job)
+            run.context = context = self._context_of(job)
+            context._completes = run.completion = Completion(
+                job, context, handler.encode_result, self._storage, self._instance
+            )
         if job.extras is not None and job.extras.timeout is not None:
             run.deadline = self._deadlines.add(run, job.extras.timeout)
         self.running.add(run)
         self.started += 1
+        if self._announce_start is not None:
+            self._announce_start(job)
         variables = self._variables.copy()
-        if handler.is_async:
+        if handler.surrounded is not None and not handler.is_async:
+            run.slot = self._threads.reserve()
+        if handler.is_async or handler.surrounded is not None:
             run.future = self._loop.create_task(self._run(run), context=variables)
         else:
             outcome = self._threads.call(lambda: variables.run(handler.run_in_thread, job, run.context))
@@ -241,12 +259,17 @@ class Runner:
     async def _run(self, run: Run) -> None:
         job, handler = run.job, run.handler
         try:
-            arguments = handler.decode(job.extras.codec if job.extras is not None else "json", job.args)
-            result = handler.encode_result(await handler.call(arguments, run.context))
+            if handler.surrounded is not None:
+                result = await self._run_surrounded(run, handler.surrounded)
+            else:
+                codec = job.extras.codec if job.extras is not None else "json"
+                arguments = handler.decode(codec, job.args)
+                result = handler.encode_result(await handler.call(arguments, run.context), codec)
         except BaseException as error:  # see the module's text
             self._end(run, broken(error))
             return
-        if run.ending is not None or run.deadline is not None:
+        completion = run.completion
+        if run.ending is not None or run.deadline is not None or (completion is not None and completion.tried):
             self._end(run, Completed(result))
             return
         # What `_end` would do, and `decide` for `Completed`, spelled out: most jobs go this way.
@@ -254,6 +277,13 @@ class Runner:
         job.args = b""
         self._flusher.add(Ack(job.id, job.token, _COMPLETE, result), job, "completed")
         self._next()
+
+    async def _run_surrounded(self, run: Run, surrounded: Surrounded) -> bytes | None:
+        try:
+            return await surrounded.run(run.job, run.context or self._context_of(run.job), run.slot)
+        finally:
+            if run.slot is not None:
+                run.slot.release()
 
     async def _run_threaded(self, run: Run, outcome: asyncio.Future[Outcome]) -> None:
         self._end(run, await outcome)
@@ -267,7 +297,7 @@ class Runner:
         if run.ending is Ending.LOST:
             self._drop(run.job)
         else:
-            self.finish(run.job, outcome if run.ending is None else _overruled(run, outcome))
+            self.finish(run.job, judged(run, outcome), within=run.within)
         self._next()
 
     def _next(self) -> None:
@@ -285,37 +315,47 @@ class Runner:
         run.ending = ending
         if run.context is not None:
             run.context.stopping = True
-        if run.handler.is_async and run.future is not None:
-            # Not at once: a task that is cancelled before its first step never enters its coroutine, nor leaves it.
-            self._loop.call_soon(run.future.cancel)
+        # Not at once: a task that is cancelled before its first step never enters its coroutine, nor leaves it.
+        self._loop.call_soon(_cancel_in_loop, run)
 
     def _expire(self, run: Run) -> None:
-        if run.ending not in (None, Ending.TIMEOUT):
+        if run.ending not in (None, Ending.TIMEOUT, Ending.CANCEL):
             return
+        self._cancel_again(run, Ending.TIMEOUT if run.ending is None else run.ending)
+
+    def _cancel_again(self, run: Run, ending: Ending) -> None:
+        """Cancel it for a time limit or a cancel request, and once more if it is still there after a while."""
         job, first = run.job, run.ending is None
-        self._cancel(run, Ending.TIMEOUT)
-        if not run.handler.is_async:
-            log.warning("job %d (%s) is past its time limit; a thread can only be asked to end", job.id, job.task)
-            return
-        if not first:
-            log.warning("job %d (%s) is past its time limit and ignores cancellation", job.id, job.task)
+        why = "is past its time limit" if ending is Ending.TIMEOUT else "was cancelled"
+        self._cancel(run, ending)
+        if not run.cancellable:
+            if first:
+                log.warning("job %d (%s) %s; a thread can only be asked to end", job.id, job.task, why)
+            if run.slot is None:
+                return
+        elif not first:
+            log.warning("job %d (%s) %s and ignores cancellation", job.id, job.task, why)
         run.deadline = self._deadlines.add(run, CLEANUP)
 
+    def _retry_after(self, job: ClaimedJob, outcome: Outcome) -> RetryPolicy | Literal[False]:
+        """What the rule of the job's task says of this failure."""
+        rule = self._retry.get(job.task)
+        if rule is None or not isinstance(outcome, Failed) or outcome.error is None:
+            return DEFAULT_RETRY
+        if job.extras is not None and job.extras.retry is not None:
+            return job.extras.retry
+        try:
+            return follow(rule, outcome.error, job.attempt)
+        except BaseException:  # whatever a rule does, the job's failure is recorded
+            log.exception(
+                "job %d (%s): its task's retry= raised or gave no answer; the default policy counts", job.id, job.task
+            )
+            return DEFAULT_RETRY
+
     def _context_of(self, job: ClaimedJob) -> Context:
-        extras = job.extras
-        return Context(
-            job_id=job.id,
-            task=job.task,
-            queue=job.queue,
-            priority=job.priority,
-            attempt=job.attempt,
-            max_attempts=job.max_attempts,
-            crashes=job.crashes,
-            tags=extras.tags if extras is not None else (),
-            meta=extras.meta if extras is not None else {},
-            worker=self._worker,
-            stopping=self._stopping,
-        )
+        context = context_of(job, self._worker)
+        context.stopping = self._stopping
+        return context
 
 
 _COMPLETE = AckKind.COMPLETE
@@ -329,30 +369,11 @@ _COUNTERS = {
 }
 
 
-def _overruled(run: Run, outcome: Outcome) -> Outcome:
-    """What counts of a run that the worker cancelled."""
-    if run.ending is Ending.TIMEOUT:
-        return _timed_out(run)
-    if isinstance(outcome, Failed) and outcome.steering is None:
-        return HandedBack()
-    return outcome
+def _cancel_in_loop(run: Run) -> None:
+    if run.cancellable and run.future is not None:
+        run.future.cancel()
 
 
-def _timed_out(run: Run) -> Failed:
-    limit = (run.job.extras and run.job.extras.timeout) or 0.0
-    return Failed(kind="Timeout", message=f"timeout after {limit:g} s")
-
-
-def _report(job: ClaimedJob, kind: AckKind, delay: float, outcome: Failed) -> None:
-    """One line per failed attempt; handlers that steer say so at a lower level."""
-    level, what = {
-        AckKind.RETRY: (logging.WARNING, f"failed and is tried again in {delay:.1f} s"),
-        AckKind.FAIL: (logging.WARNING, "failed for good"),
-        AckKind.SNOOZE: (logging.DEBUG, f"snoozes for {delay:.1f} s"),
-        AckKind.CANCEL: (logging.INFO, "was cancelled by its handler"),
-    }.get(kind, (logging.WARNING, "ended"))
-    log.log(
-        level,
-        "job %d (%s), attempt %d/%d, %s: %s: %s",
-        job.id, job.task, job.attempt, job.max_attempts, what, outcome.kind, outcome.message,
-    )  # fmt: skip
+def _lacks(ids: Container[int], run: Run) -> bool:
+    """Whether the job was taken from us. One that its handler has completed is gone too, and its ack will tell."""
+    return run.job.id in ids and run.within is None

@@ -8,10 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from prinia.context import Context
 from prinia.errors import ConfigurationError
 from prinia.job import MAX_NAME_LENGTH
 from prinia.task import Task
+from prinia.worker.pace import LARGEST_CLAIM
+from prinia.worker.waking import Sources
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +24,9 @@ class Settings:
     concurrency: int
     threads: int
     stop_timeout: float
-    poll: float
+    poll: Sources
+    listen: bool
+    claim_batch: int
     heartbeat: float
     dead_after: float
 
@@ -36,7 +39,8 @@ class Settings:
         _check_count("concurrency", self.concurrency)
         _check_count("threads", self.threads)
         _check_seconds("stop_timeout", self.stop_timeout, zero=True)
-        _check_seconds("poll", self.poll)
+        _check_flag("listen", self.listen)
+        _check_count("claim_batch", self.claim_batch, highest=LARGEST_CLAIM)
         _check_seconds("heartbeat", self.heartbeat)
         _check_seconds("dead_after", self.dead_after)
         if self.dead_after < 2.5 * self.heartbeat:
@@ -60,12 +64,6 @@ def known_tasks(tasks: Mapping[str, Task[Any, Any]]) -> dict[str, Task[Any, Any]
         for name in (task.name, *task.aliases):
             if known.setdefault(name, task) is not task:
                 raise ConfigurationError(f"worker: two tasks go by the name {name!r}; rename one or drop the alias")
-        for parameter, annotation in task.injected.items():
-            if annotation is not Context:
-                raise ConfigurationError(
-                    f"worker: task {task.name!r} wants {parameter}: {annotation!r} injected, but nothing provides it; "
-                    f"only prinia.Context can be injected"
-                )
     return known
 
 
@@ -81,12 +79,19 @@ def _check_text(what: str, text: object) -> None:
         raise ConfigurationError(f"worker: {what} {text!r} must be a text of 1 to {MAX_NAME_LENGTH} characters")
 
 
-def _check_count(what: str, number: object) -> None:
-    if not isinstance(number, int) or isinstance(number, bool) or number < 1:
-        raise ConfigurationError(f"worker: {what}={number!r} must be a whole number, 1 or more")
+def _check_count(what: str, number: object, *, highest: int | None = None) -> None:
+    fits = isinstance(number, int) and not isinstance(number, bool) and number >= 1
+    if not fits or (highest is not None and number > highest):  # type: ignore[operator]
+        bounds = "1 or more" if highest is None else f"1 to {highest}"
+        raise ConfigurationError(f"worker: {what}={number!r} must be a whole number, {bounds}")
+
+
+def _check_flag(what: str, flag: object) -> None:
+    if not isinstance(flag, bool):
+        raise ConfigurationError(f"worker: {what}={flag!r} must be True or False")
 
 
 def _check_seconds(what: str, number: object, *, zero: bool = False) -> None:
     fits = isinstance(number, int | float) and not isinstance(number, bool) and math.isfinite(number)
     if not fits or number < 0 or (number == 0 and not zero):  # type: ignore[operator]
-        raise ConfigurationError(f"worker: {what}={number!r} must be seconds, {'0 or' if zero else 'above 0,'} more")
+        raise ConfigurationError(f"worker: {what}={number!r} must be seconds, {'0 or more' if zero else 'more than 0'}")

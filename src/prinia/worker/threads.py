@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from contextvars import copy_context
 from queue import SimpleQueue
 from typing import TypeVar
 
@@ -38,8 +39,20 @@ class Threads:
         """How many calls can start at once. A thread that its caller has given up on is not free."""
         return self.size - self._busy
 
-    def call(self, function: Callable[[], T]) -> asyncio.Future[T]:
-        """Run it in a thread. The function must not raise."""
+    def reserve(self) -> Slot:
+        """Keep a thread for a call that comes later."""
+        with self._lock:
+            self._busy += 1
+        return Slot(self)
+
+    def release(self) -> None:
+        """Give back what was reserved and not used."""
+        with self._lock:
+            self._busy -= 1
+        self.freed()
+
+    def call(self, function: Callable[[], T], *, reserved: bool = False) -> asyncio.Future[T]:
+        """Run it in a thread, in the one that was ``reserved`` if so. The function must not raise."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
 
@@ -53,7 +66,8 @@ class Threads:
                 return
 
         with self._lock:
-            self._busy += 1
+            if not reserved:
+                self._busy += 1
             if self._busy > self._made and self._made < self.size:
                 self._made += 1
                 threading.Thread(target=self._loop, name=f"prinia-handler-{self._made}", daemon=True).start()
@@ -75,6 +89,44 @@ class Threads:
         if not future.done():
             future.set_result(result)
         self.freed()
+
+
+class Slot:
+    """A thread reserved for one call. ``busy`` while it runs: nobody can end it then."""
+
+    __slots__ = ("_threads", "_used", "busy")
+
+    def __init__(self, threads: Threads) -> None:
+        """Made by `Threads.reserve`."""
+        self._threads = threads
+        self._used = False
+        self.busy = False
+
+    async def call(self, function: Callable[[], T]) -> T:
+        """Run it in the thread, in a copy of the context variables here; it returns or raises what the function does.
+
+        For one call.
+        """
+        variables = copy_context()
+        self._used = self.busy = True
+        value, error = await self._threads.call(lambda: variables.run(_caught, function), reserved=True)
+        self.busy = False
+        if error is not None:
+            raise error
+        return value  # type: ignore[return-value]
+
+    def release(self) -> None:
+        """Let others have the thread if it was not used."""
+        if not self._used:
+            self._used = True
+            self._threads.release()
+
+
+def _caught(function: Callable[[], T]) -> tuple[T | None, BaseException | None]:
+    try:
+        return function(), None
+    except BaseException as error:  # raised again in the event loop
+        return None, error
 
 
 def _nobody_waits() -> None:

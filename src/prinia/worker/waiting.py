@@ -29,3 +29,13 @@ async def first(*things: Awaitable[Any], seconds: float | None = None) -> None:
         for task in own:
             if task.done() and not task.cancelled():
                 task.exception()
+
+
+async def give_up(*tasks: asyncio.Task[Any], grace: float) -> None:
+    """Cancel them, twice if need be, and do not wait for ever: ``grace`` seconds each time."""
+    for _ in range(2):
+        left = [task for task in tasks if not task.done()]
+        for task in left:
+            task.cancel()
+        if left:
+            await asyncio.wait(left, timeout=grace)

@@ -18,15 +18,25 @@ from uuid import uuid4
 
 from prinia.clock import Clock, SystemClock
 from prinia.errors import ConfigurationError, StorageError
+from prinia.events import Listener, subscribe
+from prinia.hooks import Hooks
 from prinia.job import Instance
+from prinia.middleware import wraps_runs
+from prinia.polling import Poll
+from prinia.resources import Plan
 from prinia.storage.protocol import Storage
 from prinia.task import Task
+from prinia.worker.call import surround
 from prinia.worker.ledger import Counts, WorkerStats
-from prinia.worker.life import Equipment, Life
+from prinia.worker.life import GRACE, Equipment, Life
+from prinia.worker.listeners import Ears
+from prinia.worker.opened import Opened
 from prinia.worker.outage import Backoff
+from prinia.worker.pace import LARGEST_CLAIM
 from prinia.worker.settings import Settings, default_name, known_tasks, served_queues
 from prinia.worker.threads import Threads
-from prinia.worker.waiting import first
+from prinia.worker.waiting import first, give_up
+from prinia.worker.waking import Waking, poll_sources
 
 log = logging.getLogger("prinia.worker")
 
@@ -36,9 +46,18 @@ class Worker:
 
     ``name`` is a label that any number of workers may share, the machine's name by default. ``queues`` are those it
     serves, by default those of its tasks. Up to ``concurrency`` jobs run at once; of those whose handlers are plain
-    functions, up to ``threads``. A stop lets jobs finish for ``stop_timeout`` seconds. ``poll`` is the longest sleep
-    of an idle worker, a net below its bell. It beats every ``heartbeat`` seconds and declares others dead after
+    functions, up to ``threads``. A stop lets jobs finish for ``stop_timeout`` seconds. One claim takes
+    up to ``claim_batch`` jobs, 500 at most. It beats every ``heartbeat`` seconds and declares others dead after
     ``dead_after`` seconds of silence. Raises `ConfigurationError` for what makes no sense, before anything starts.
+
+    While it is idle it is rung when there is work, over one LISTEN connection that all workers of an event loop
+    share, and looks at the due times of what is scheduled. ``poll`` says when it looks besides, as a net below that:
+    seconds or timedelta (30 s), a `PollBackoff`, an async iterator of which each item means "look now", or a list of
+    these, of which the first wakes it. With ``listen=False`` it needs no LISTEN connection and ``poll`` is how it
+    finds jobs (1 s). Where no timer is among the sources the default one stays. An async iterator is followed from
+    the worker's start and closed at its end; one that ends or fails (which is logged) wakes no more.
+
+    ``on_event`` is told of all its events, as `prinia.Prinia.on_event` describes.
 
     Example::
 
@@ -56,9 +75,13 @@ class Worker:
         concurrency: int = 100,
         threads: int = 10,
         stop_timeout: float = 30.0,
-        poll: float = 30.0,
+        poll: Poll | None = None,
+        listen: bool = True,
+        claim_batch: int = LARGEST_CLAIM,
         heartbeat: float = 4.0,
         dead_after: float = 12.0,
+        hooks: Hooks | None = None,
+        on_event: Listener | None = None,
         clock: Clock | None = None,
         random: Callable[[], float] = random_module.random,
     ) -> None:
@@ -70,10 +93,19 @@ class Worker:
             concurrency=concurrency,
             threads=threads,
             stop_timeout=stop_timeout,
-            poll=poll,
+            poll=poll_sources(poll, listen=listen),
+            listen=listen,
+            claim_batch=claim_batch,
             heartbeat=heartbeat,
             dead_after=dead_after,
         )
+        self._surroundings = surroundings = (Hooks() if hooks is None else hooks).surroundings
+        self._plan = Plan(
+            self._tasks.values(), surroundings.providers, surroundings.start_hooks, surroundings.stop_hooks
+        )
+        own = [] if on_event is None else [subscribe(on_event)]
+        self._subscriptions = (*surroundings.subscriptions, *own)
+        self._middleware = tuple(one for one in surroundings.middleware if wraps_runs(one))
         self._clock = SystemClock() if clock is None else clock
         self._random = random
         self._counts = Counts()
@@ -169,12 +201,19 @@ class Worker:
             await background
 
     def _equip(self, tried: asyncio.Event) -> Equipment:
+        variables = copy_context()
+        opened = Opened(self._plan, self._surroundings.shared, variables)
         equipment = Equipment(
             storage=self._storage,
             tasks=self._tasks,
             settings=self._settings,
             threads=Threads(self._settings.threads),
-            variables=copy_context(),
+            waking=Waking(self._settings.poll, self._random),
+            variables=variables,
+            subscriptions=self._subscriptions,
+            ears=Ears(self._counts, variables),
+            opened=opened,
+            surround=partial(surround, plan=self._plan, middleware=self._middleware, values=opened.values),
             counts=self._counts,
             stop=asyncio.Event(),
             stop_now=asyncio.Event(),
@@ -193,6 +232,18 @@ class Worker:
         equipment.stop_now.set()
 
     async def _live(self, equipment: Equipment) -> None:
+        """All lives, with the sources of ``poll`` followed meanwhile."""
+        try:
+            async with equipment.waking:
+                await self._lives(equipment)
+        finally:
+            await equipment.opened.close(equipment.stop_now)
+            if self._life is not None:
+                self._life.announcer.stopped()
+            await equipment.ears.close()
+        self._log_stop()
+
+    async def _lives(self, equipment: Equipment) -> None:
         """One life after the other: an instance that was declared dead is followed by a new one."""
         backoff = Backoff(self._random, first=0.01)
         reborn = False
@@ -202,17 +253,33 @@ class Worker:
             try:
                 opened = await life.open()
             except StorageError as error:
+                life.announcer.trouble(f"it could not start: {error}", error)
                 if not reborn:
                     raise
                 log.error("worker %s cannot start again: %s; trying again", self.name, error)
             else:
-                if opened:
+                if opened and await self._get_ready(equipment, life):
                     self._log_start(reborn=reborn)
                     reborn = True
                     if await life.run():
                         break
             await first(self._clock.sleep(backoff.next()), equipment.stop.wait())
-        self._log_stop()
+
+    async def _get_ready(self, equipment: Equipment, life: Life) -> bool:
+        """Resources are opened and start hooks called, once for all lives; False when stopped before that."""
+        if not equipment.opened.ready:
+            opening = asyncio.ensure_future(equipment.opened.open(life.context))
+            try:
+                await first(opening, equipment.stop.wait())
+                if opening.done():
+                    opening.result()
+                else:
+                    await give_up(opening, grace=GRACE)
+            finally:
+                if not equipment.opened.ready:
+                    await life.leave()
+        equipment.tried.set()
+        return equipment.opened.ready
 
     def _new_instance(self) -> Instance:
         settings = self._settings

@@ -24,8 +24,8 @@ class Broken(MemoryStorage):
         super().__init__()
         self.tables = self.tables_class(SystemWallClock())
 
-    def consumer(self, instance: Instance, /) -> MemoryConsumer:
-        return self.consumer_class(self.tables, instance)
+    def consumer(self, instance: Instance, /, *, listen: bool = True) -> MemoryConsumer:
+        return self.consumer_class(self.tables, instance, listen=listen)
 
     def pulse(self, instance: Instance, /) -> MemoryPulse:
         return self.pulse_class(self.tables, instance)

@@ -27,8 +27,8 @@ class BellForgetful(Broken):
     """A ring between arming and sleeping is lost."""
 
     class consumer_class(MemoryConsumer):
-        def __init__(self, tables: Tables, instance: Instance) -> None:
-            super().__init__(tables, instance)
+        def __init__(self, tables: Tables, instance: Instance, *, listen: bool = True) -> None:
+            super().__init__(tables, instance, listen=listen)
             self._bell = _ForgetfulBell(tables, instance.queues)
 
 
@@ -52,8 +52,8 @@ class BellNotPassedOn(Broken):
     """A sleeper woken for more than it can run keeps it to itself."""
 
     class consumer_class(MemoryConsumer):
-        def __init__(self, tables: Tables, instance: Instance) -> None:
-            super().__init__(tables, instance)
+        def __init__(self, tables: Tables, instance: Instance, *, listen: bool = True) -> None:
+            super().__init__(tables, instance, listen=listen)
             self._bell = _SelfishBell(tables, instance.queues)
 
 
@@ -66,8 +66,8 @@ class BellAlwaysRings(Broken):
     """Every sleep ends as if somebody had rung."""
 
     class consumer_class(MemoryConsumer):
-        def __init__(self, tables: Tables, instance: Instance) -> None:
-            super().__init__(tables, instance)
+        def __init__(self, tables: Tables, instance: Instance, *, listen: bool = True) -> None:
+            super().__init__(tables, instance, listen=listen)
             self._bell = _RestlessBell(tables, instance.queues)
 
 
@@ -84,3 +84,10 @@ class BellBlinds(Broken):
             if self._bell in self._tables.bells:
                 return Claim(())
             return await super().claim(limit, token=token, alone=alone, thorough=thorough)
+
+
+class BellForEverybody(Broken):
+    """A worker that does not listen is rung all the same."""
+
+    def consumer(self, instance: Instance, /, *, listen: bool = True) -> MemoryConsumer:
+        return super().consumer(instance)

@@ -160,6 +160,29 @@ class PushCut(Broken):
         return (await super().apush(jobs))[:2000]
 
 
+class ManyForgetOptions(Broken):
+    """Of thousands each is stored as the one before was."""
+
+    async def apush(self, jobs: Iterable[JobSpec] | AsyncIterable[JobSpec], /) -> Sequence[Pushed]:
+        specs = [spec async for spec in jobs] if isinstance(jobs, AsyncIterable) else list(jobs)
+        if len(specs) > 2000:
+            specs = [replace(specs[0], args=spec.args) for spec in specs]
+        return self.push(specs)
+
+
+class ManyMute(Broken):
+    """Thousands ring for nobody."""
+
+    async def apush(self, jobs: Iterable[JobSpec] | AsyncIterable[JobSpec], /) -> Sequence[Pushed]:
+        specs = [spec async for spec in jobs] if isinstance(jobs, AsyncIterable) else list(jobs)
+        bells = self.tables.bells
+        if len(specs) > 2000:
+            self.tables.bells = set()
+        answers = self.push(specs)
+        self.tables.bells = bells
+        return answers
+
+
 class PastDueTimeKept(Broken):
     """A job due long ago is as old as it says."""
 

@@ -16,6 +16,7 @@ from prinia.storage.protocol import Receipt
 def record(tables: Tables, owner: UUID, acks: Iterable[Ack]) -> Receipt:
     """Record what this owner's claims still own, and name what they do not."""
     lost: set[int] = set()
+    ended: dict[int, JobState] = {}
     with tables.lock:
         now = tables.now()
         for ack in acks:
@@ -24,7 +25,19 @@ def record(tables: Tables, owner: UUID, acks: Iterable[Ack]) -> Receipt:
                 _apply(tables, job, ack, now)
             elif not tables.recorded(ack.id, owner, ack.token):
                 lost.add(ack.id)
-    return Receipt(lost=frozenset(lost))
+                continue
+            finished = tables.finished.get(ack.id)
+            if finished is not None and finished.record.state is not _END.get(ack.kind):
+                ended[ack.id] = finished.record.state
+    return Receipt(lost=frozenset(lost), ended=ended)
+
+
+#: The state that a job ends in by an ack of this kind.
+_END = {
+    AckKind.COMPLETE: JobState.COMPLETED,
+    AckKind.FAIL: JobState.FAILED,
+    AckKind.CANCEL: JobState.CANCELLED,
+}
 
 
 def _apply(tables: Tables, job: LiveJob, ack: Ack, now: datetime) -> None:

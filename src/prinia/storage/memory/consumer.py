@@ -10,17 +10,17 @@ from prinia.outcome import Ack
 from prinia.storage.memory.ack import record
 from prinia.storage.memory.bell import MemoryBell
 from prinia.storage.memory.rows import LiveJob, Registered, decode_meta
-from prinia.storage.memory.tables import Tables
+from prinia.storage.memory.tables import Tables, cancel_reason
 from prinia.storage.protocol import Claim, Receipt
 
 
 class MemoryConsumer:
     """`prinia.storage.protocol.Consumer` in memory."""
 
-    def __init__(self, tables: Tables, instance: Instance) -> None:
+    def __init__(self, tables: Tables, instance: Instance, *, listen: bool = True) -> None:
         self._tables = tables
         self._instance = instance
-        self._bell = MemoryBell(tables, instance.queues)
+        self._bell = MemoryBell(tables, instance.queues if listen else ())
         self._exclude: set[str] = set()
         self._turn = 0
 
@@ -65,6 +65,15 @@ class MemoryConsumer:
     async def ack(self, acks: Sequence[Ack], /) -> Receipt:
         """Record outcomes, each only if its job is still owned by this instance and token."""
         return record(self._tables, self._instance.id, acks)
+
+    async def cancel_requests(self) -> dict[int, str]:
+        """The claimed jobs of this instance that somebody asked to cancel, and why."""
+        with self._tables.lock:
+            return {
+                job.id: cancel_reason(job.cancel_by)
+                for job in self._tables.live.values()
+                if job.cancel_by is not None and job.claimed_at is not None and job.owner == self._instance.id
+            }
 
     async def recover(self, tokens: Sequence[int], running: Sequence[ClaimedJob], /) -> frozenset[int]:
         """Hand back what claims with ``tokens`` got unheard; the ids of ``running`` that are no longer owned."""

@@ -94,6 +94,16 @@ class MemoryPulse:
                 tables.finish(job, JobState.CANCELLED, now, reason="expired")
             return len(jobs)
 
+    def sweep_keys(self) -> int:
+        """Forget up to 1,000 unique keys whose window is over."""
+        tables = self._tables
+        with tables.lock:
+            now = tables.now()
+            over = list(islice((hash for hash, (_, end) in tables.windows.items() if end <= now), BATCH))
+            for hash in over:
+                del tables.windows[hash]
+            return len(over)
+
     def prepare_archive(self) -> int:
         """Forget finished jobs that were kept long enough. There are no leaves to make."""
         tables = self._tables

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 
 from prinia.errors import DuplicateJob
 from prinia.job import JobSpec, Pushed, UniqueKey
@@ -13,20 +14,22 @@ def push(tables: Tables, specs: Sequence[JobSpec]) -> tuple[Pushed, ...]:
     """Store these jobs, all or none. Raises `DuplicateJob` or `InvalidOptions` with nothing stored."""
     metas = [encode_meta(spec) for spec in specs]
     with tables.lock:
-        answers = _plan(tables, specs)
         now = tables.now()
+        answers = _plan(tables, specs, now)
         for answer, spec, meta in zip(answers, specs, metas, strict=True):
             if answer.created:
                 tables.insert(answer.id, spec, meta, now)
-        tables.ring({spec.queue for answer, spec in zip(answers, specs, strict=True) if answer.created})
+            elif spec.unique is not None and spec.unique.on_conflict == "replace":
+                tables.replace_waiting(answer.id, spec, meta, now)
+        tables.ring({spec.queue for spec in specs})
     return answers
 
 
-def _plan(tables: Tables, specs: Sequence[JobSpec]) -> tuple[Pushed, ...]:
+def _plan(tables: Tables, specs: Sequence[JobSpec], now: datetime) -> tuple[Pushed, ...]:
     planned: dict[bytes, int] = {}
     answers: list[Pushed] = []
     for spec in specs:
-        holder = None if spec.unique is None else _holder(tables, spec.unique, planned)
+        holder = None if spec.unique is None else _holder(tables, spec.unique, planned, now)
         if holder is not None:
             answers.append(Pushed(holder, created=False))
             continue
@@ -36,8 +39,8 @@ def _plan(tables: Tables, specs: Sequence[JobSpec]) -> tuple[Pushed, ...]:
     return tuple(answers)
 
 
-def _holder(tables: Tables, key: UniqueKey, planned: dict[bytes, int]) -> int | None:
-    holder = tables.unique.get(key.hash, planned.get(key.hash))
+def _holder(tables: Tables, key: UniqueKey, planned: dict[bytes, int], now: datetime) -> int | None:
+    holder = planned.get(key.hash, tables.holder(key, now))
     if holder is not None and key.on_conflict == "raise":
-        raise DuplicateJob(f"job {holder} holds the unique key {key.text!r} and has not ended", job_id=holder)
+        raise DuplicateJob(f"job {holder} already has the unique key {key.text!r}", job_id=holder)
     return holder

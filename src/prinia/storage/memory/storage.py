@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterable, Iterable, Sequence
 from typing import Any, NoReturn
+from uuid import UUID
 
 from prinia.errors import ConnectionKindError
 from prinia.job import Instance, JobRecord, JobSpec, JobState, Pushed
@@ -49,6 +50,16 @@ class MemoryStorage:
         """Raises `ConnectionKindError`: nothing here takes part in a transaction."""
         _refuse(connection)
 
+    def complete_within(self, connection: Any, instance: UUID, job_id: int, token: int, result: bytes | None) -> bool:
+        """Raises `ConnectionKindError`: nothing here takes part in a transaction."""
+        _refuse(connection)
+
+    async def acomplete_within(
+        self, connection: Any, instance: UUID, job_id: int, token: int, result: bytes | None
+    ) -> bool:
+        """Raises `ConnectionKindError`: nothing here takes part in a transaction."""
+        _refuse(connection)
+
     def find(self, ids: Sequence[int], /) -> list[JobRecord]:
         """The jobs of these ids that exist, in the order of ``ids``."""
         with self.tables.lock:
@@ -58,6 +69,14 @@ class MemoryStorage:
     async def afind(self, ids: Sequence[int], /) -> list[JobRecord]:
         """`find`, awaited."""
         return self.find(ids)
+
+    def in_progress(self, xid: int, /) -> bool:
+        """Never: jobs in memory are in no transaction."""
+        return False
+
+    async def ain_progress(self, xid: int, /) -> bool:
+        """Never: jobs in memory are in no transaction."""
+        return False
 
     def cancel(self, ids: Sequence[int], /, *, by: str) -> int:
         """Cancel waiting jobs, mark running ones; how many."""
@@ -88,9 +107,9 @@ class MemoryStorage:
             self.tables.paused.discard(queue)
             self.tables.ring((queue,))
 
-    def consumer(self, instance: Instance, /) -> MemoryConsumer:
+    def consumer(self, instance: Instance, /, *, listen: bool = True) -> MemoryConsumer:
         """The worker's side for this instance."""
-        return MemoryConsumer(self.tables, instance)
+        return MemoryConsumer(self.tables, instance, listen=listen)
 
     def pulse(self, instance: Instance, /) -> MemoryPulse:
         """The heartbeat's side for this instance."""

@@ -19,7 +19,7 @@ from uuid import UUID
 import msgspec
 
 from prinia.errors import InvalidOptions
-from prinia.job import MAX_KEPT_ERRORS, AttemptError, JobSpec, JobState
+from prinia.job import MAX_KEPT_ERRORS, AttemptError, JobSpec, JobState, UniqueKey
 from prinia.storage.memory.line import Line
 from prinia.storage.memory.rows import Finished, LiveJob, Registered, live_record
 from prinia.storage.text import storable
@@ -72,6 +72,8 @@ class Tables:
         self.finished: dict[int, Finished] = {}
         self.lines: defaultdict[str, Line] = defaultdict(Line)
         self.unique: dict[bytes, int] = {}
+        #: Keys that are held for a window: by which job, until when.
+        self.windows: dict[bytes, tuple[int, datetime]] = {}
         self.paused: set[str] = set()
         self.register: dict[UUID, Registered] = {}
         self.leader: UUID | None = None
@@ -85,15 +87,35 @@ class Tables:
 
     def insert(self, id: int, spec: JobSpec, meta: bytes | None, now: datetime) -> None:
         """A new job enters its queue and takes its unique key."""
-        due = spec.scheduled_at if spec.scheduled_at is not None else now + timedelta(seconds=spec.delay or 0)
-        expires = spec.expires_at
-        if expires is None and spec.expires_in is not None:
-            expires = now + timedelta(seconds=spec.expires_in)
-        job = LiveJob(id, spec, meta, created_at=now, due=max(due, now), expires_at=expires)
-        self.live[id] = job
-        if spec.unique is not None:
+        self._enter(new_job(id, spec, meta, now))
+        if spec.unique is None:
+            return
+        if spec.unique.window is None:
             self.unique[spec.unique.hash] = id
-        self.lines[spec.queue].add(job)
+        else:
+            self.windows[spec.unique.hash] = (id, now + timedelta(seconds=spec.unique.window))
+
+    def holder(self, key: UniqueKey, now: datetime) -> int | None:
+        """The job that holds a unique key."""
+        if key.window is None:
+            return self.unique.get(key.hash)
+        id, end = self.windows.get(key.hash, (None, now))
+        return id if end > now else None
+
+    def replace_waiting(self, id: int, spec: JobSpec, meta: bytes | None, now: datetime) -> None:
+        """A new job takes the place of one that waits, under the same id; one that runs or has ended is kept."""
+        old = self.live.get(id)
+        if old is None or old.claimed_at is not None:
+            return
+        old.place += 1
+        job = new_job(id, spec, meta, now)
+        job.place = old.place
+        job.owner, job.token = old.owner, old.token  # an ack of the old one that is sent again is still recognised
+        self._enter(job)
+
+    def _enter(self, job: LiveJob) -> None:
+        self.live[job.id] = job
+        self.lines[job.spec.queue].add(job)
 
     def select(
         self, queues: Sequence[str], limit: int, now: datetime, *, alone: bool, exclude: AbstractSet[str]
@@ -174,6 +196,15 @@ class Tables:
         for queue in queues:
             for bell in self.bells:
                 bell.ring(queue)
+
+
+def new_job(id: int, spec: JobSpec, meta: bytes | None, now: datetime) -> LiveJob:
+    """A job as it begins."""
+    due = spec.scheduled_at if spec.scheduled_at is not None else now + timedelta(seconds=spec.delay or 0)
+    expires = spec.expires_at
+    if expires is None and spec.expires_in is not None:
+        expires = now + timedelta(seconds=spec.expires_in)
+    return LiveJob(id, spec, meta, created_at=now, due=max(due, now), expires_at=expires)
 
 
 def cancel_reason(by: str) -> str:

@@ -20,6 +20,31 @@ POLL_WHEN_DEAF = 1.0
 PASS_ON_EVERY = 0.05
 
 
+class SilentBell:
+    """`prinia.storage.protocol.Bell` of a worker that does not listen: it needs no connection and is never rung."""
+
+    async def open(self) -> None:
+        """Nothing to open."""
+
+    async def close(self) -> None:
+        """Nothing to close."""
+
+    async def arm(self) -> bool:
+        """Nothing is promised that could be broken: who does not listen sleeps only as long as it dares."""
+        return True
+
+    async def disarm(self) -> None:
+        """Nothing is held."""
+
+    async def wait(self, seconds: float, /) -> bool:
+        """Sleep until the time is over."""
+        await asyncio.sleep(seconds)
+        return False
+
+    async def pass_on(self) -> None:
+        """Nothing to pass on: this worker took no ring from anybody."""
+
+
 class PostgresBell:
     """`prinia.storage.protocol.Bell` over the queues of one instance."""
 

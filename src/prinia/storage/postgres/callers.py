@@ -11,19 +11,20 @@ import contextlib
 import time
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Sequence
 from typing import Any
+from uuid import UUID
 
-import psycopg
-from psycopg import errors as pg
-
-from prinia.errors import DuplicateJob, StorageError, StorageUnavailable, UniqueBusy
-from prinia.job import JobRecord, JobSpec, Pushed
-from prinia.storage.postgres.connection import array, lacks_leaf, translate
+from prinia.errors import StorageError, StorageUnavailable, UniqueBusy
+from prinia.job import Answers, JobRecord, JobSpec, Pushed
+from prinia.storage.postgres.bulk import Bulk
+from prinia.storage.postgres.connection import array, lacks_leaf, sqlstate
 from prinia.storage.postgres.pools import Pools
 from prinia.storage.postgres.records import records
-from prinia.storage.postgres.specs import achunks, answers, chunks, encode_specs
+from prinia.storage.postgres.specs import achunks, answers, checked, chunks, encode_specs
 from prinia.storage.postgres.sql import Sql
-from prinia.storage.postgres.within import acursor, asavepoint, cursor, savepoint
+from prinia.storage.postgres.within import OnAsyncConnection, OnConnection, encode_completion
 from prinia.storage.text import storable
+
+_LOCK_NOT_AVAILABLE = "55P03"
 
 #: A round of cancel leaves rows that somebody has locked just now; so many rounds, so many seconds apart.
 CANCEL_ROUNDS, CANCEL_PAUSE = 500, 0.01
@@ -35,7 +36,10 @@ class Callers:
     def __init__(self, sql: Sql, pools: Pools) -> None:
         self._schema = sql.schema
         self._pools = pools
-        self._push = sql.query("push")
+        self._push = sql.call("push")
+        self._bulk = Bulk(sql)
+        self._complete = sql.call("complete_within")
+        self._open_transaction = sql.query("open_transaction")
         self._find = sql.query("find")
         self._cancel = sql.query("cancel", end_waiting=sql.part("end_waiting"))
         self._make_leaves = sql.query("make_leaves")
@@ -44,64 +48,77 @@ class Callers:
 
     def push(self, jobs: Iterable[JobSpec], /) -> Sequence[Pushed]:
         """`prinia.storage.protocol.Pushes.push`."""
+        ahead = chunks(jobs)
+        first, second = next(ahead, []), next(ahead, [])
         with self._pools.connection() as connection:
-            return self.push_within(connection, jobs)
+            if not second:
+                return self.push_within(connection, first)
+            with _busy_keys():
+                return self._bulk.push(connection, _chain(first, second, ahead))
 
     async def apush(self, jobs: Iterable[JobSpec] | AsyncIterable[JobSpec], /) -> Sequence[Pushed]:
         """`push`, awaited."""
+        ahead = achunks(jobs)
+        first, second = await anext(ahead, []), await anext(ahead, [])
         async with self._pools.aconnection() as connection:
-            return await self.apush_within(connection, jobs)
+            if not second:
+                return await self.apush_within(connection, first)
+            with _busy_keys():
+                return await self._bulk.apush(connection, _achain(first, second, ahead))
 
     def push_within(self, connection: Any, jobs: Iterable[JobSpec], /) -> Sequence[Pushed]:
         """`prinia.storage.protocol.PushesWithin.push_within`: a savepoint where more than one statement is needed."""
+        within = OnConnection(connection, schema=self._schema)
         ahead = chunks(jobs)
         first: list[JobSpec] = next(ahead, [])
         second: list[JobSpec] = next(ahead, [])
         if not second and not _may_refuse(first):
-            return self._push_chunk(connection, first)
-        pushed: list[Pushed] = []
-        with savepoint(connection):
+            return self._push_chunk(within, first)
+        pushed = Answers()
+        with within.savepoint():
             for chunk in _chain(first, second, ahead):
-                pushed += self._push_chunk(connection, chunk)
+                pushed.extend(self._push_chunk(within, chunk))
         return pushed
 
     async def apush_within(
         self, connection: Any, jobs: Iterable[JobSpec] | AsyncIterable[JobSpec], /
     ) -> Sequence[Pushed]:
         """`push_within`, awaited."""
+        within = OnAsyncConnection(connection, schema=self._schema)
         ahead = achunks(jobs)
         first: list[JobSpec] = await anext(ahead, [])
         second: list[JobSpec] = await anext(ahead, [])
         if not second and not _may_refuse(first):
-            return await self._apush_chunk(connection, first)
-        pushed: list[Pushed] = []
-        async with await asavepoint(connection):
+            return await self._apush_chunk(within, first)
+        pushed = Answers()
+        async with within.savepoint():
             async for chunk in _achain(first, second, ahead):
-                pushed += await self._apush_chunk(connection, chunk)
+                pushed.extend(await self._apush_chunk(within, chunk))
         return pushed
 
-    def _push_chunk(self, connection: Any, specs: list[JobSpec]) -> list[Pushed]:
-        with self._push_errors():
-            rows = cursor(connection).execute(self._push, {"jobs": encode_specs(specs)}).fetchall()
-        return _checked(specs, answers(rows))
+    def _push_chunk(self, within: OnConnection, specs: list[JobSpec]) -> list[Pushed]:
+        with _busy_keys():
+            rows = within.run(self._push, encode_specs(specs))
+        return checked(specs, answers(rows))
 
-    async def _apush_chunk(self, connection: Any, specs: list[JobSpec]) -> list[Pushed]:
-        with self._push_errors():
-            done = await acursor(connection).execute(self._push, {"jobs": encode_specs(specs)})
-            rows = await done.fetchall()
-        return _checked(specs, answers(rows))
+    async def _apush_chunk(self, within: OnAsyncConnection, specs: list[JobSpec]) -> list[Pushed]:
+        with _busy_keys():
+            rows = await within.run(self._push, encode_specs(specs))
+        return checked(specs, answers(rows))
 
-    @contextlib.contextmanager
-    def _push_errors(self) -> Iterator[None]:
-        try:
-            yield
-        except pg.LockNotAvailable as error:
-            raise UniqueBusy(
-                "another transaction enqueued a job with the same unique key and is still open"
-                f" (lock_timeout ran out): {error}"
-            ) from error
-        except psycopg.Error as error:
-            raise translate(error, schema=self._schema) from error
+    def complete_within(self, connection: Any, instance: UUID, job_id: int, token: int, result: bytes | None) -> bool:
+        """`prinia.storage.protocol.CompletesWithin.complete_within`."""
+        within = OnConnection(connection, schema=self._schema)
+        [(ours,)] = within.run(self._complete, encode_completion(instance, job_id, token, result))
+        return bool(ours)
+
+    async def acomplete_within(
+        self, connection: Any, instance: UUID, job_id: int, token: int, result: bytes | None
+    ) -> bool:
+        """`complete_within`, awaited."""
+        within = OnAsyncConnection(connection, schema=self._schema)
+        [(ours,)] = await within.run(self._complete, encode_completion(instance, job_id, token, result))
+        return bool(ours)
 
     def find(self, ids: Sequence[int], /) -> Sequence[JobRecord]:
         """`prinia.storage.protocol.Reads.find`."""
@@ -110,6 +127,16 @@ class Callers:
     async def afind(self, ids: Sequence[int], /) -> Sequence[JobRecord]:
         """`find`, awaited."""
         return records(ids, await self._pools.arun(self._find, {"ids": array(ids)}))
+
+    def in_progress(self, xid: int, /) -> bool:
+        """`prinia.storage.protocol.Reads.in_progress`."""
+        [(unfinished,)] = self._pools.run(self._open_transaction, {"xid": xid})
+        return bool(unfinished)
+
+    async def ain_progress(self, xid: int, /) -> bool:
+        """`in_progress`, awaited."""
+        [(unfinished,)] = await self._pools.arun(self._open_transaction, {"xid": xid})
+        return bool(unfinished)
 
     def cancel(self, ids: Sequence[int], /, *, by: str) -> int:
         """`prinia.storage.protocol.Cancels.cancel`."""
@@ -154,19 +181,25 @@ class Callers:
         self._pools.run(self._resume, {"queue": queue})
 
 
+@contextlib.contextmanager
+def _busy_keys() -> Iterator[None]:
+    try:
+        yield
+    except StorageUnavailable as error:
+        cause = error.__cause__
+        while cause is not None and sqlstate(cause) != _LOCK_NOT_AVAILABLE:
+            cause = cause.__cause__
+        if cause is None:
+            raise
+        raise UniqueBusy(
+            "another transaction enqueued a job with the same unique key and is still open"
+            f" (lock_timeout ran out): {cause}"
+        ) from cause
+
+
 def _may_refuse(specs: list[JobSpec]) -> bool:
     """Whether a taken key would have to undo other jobs of the same statement."""
     return len(specs) > 1 and any(spec.unique is not None and spec.unique.on_conflict == "raise" for spec in specs)
-
-
-def _checked(specs: list[JobSpec], pushed: list[Pushed]) -> list[Pushed]:
-    for spec, answer in zip(specs, pushed, strict=True):
-        if not answer.created and spec.unique is not None and spec.unique.on_conflict == "raise":
-            raise DuplicateJob(
-                f"task {spec.task!r}: live job {answer.id} already has the unique key {spec.unique.text!r}",
-                job_id=answer.id,
-            )
-    return pushed
 
 
 def _chain(first: list[JobSpec], second: list[JobSpec], rest: Iterator[list[JobSpec]]) -> Iterator[list[JobSpec]]:

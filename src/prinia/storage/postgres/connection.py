@@ -45,24 +45,33 @@ HOT_SETTINGS = BASE_SETTINGS | {
 #: not for two hours.
 SERVER_KEEPALIVE = {"tcp_keepalives_idle": "10", "tcp_keepalives_interval": "5", "tcp_keepalives_count": "3"}
 
-_MISSING = (pg.UndefinedTable, pg.UndefinedFunction, pg.InvalidSchemaName, pg.UndefinedColumn)
+_MISSING = {e.sqlstate for e in (pg.UndefinedTable, pg.UndefinedFunction, pg.InvalidSchemaName, pg.UndefinedColumn)}
 #: SQLSTATE classes of trouble that passes by itself: connections, resources, shutdown, a standby that was promoted.
 _PASSING_CLASSES = ("08", "53", "57")
-_PASSING = (pg.ReadOnlySqlTransaction, pg.SerializationFailure, pg.DeadlockDetected, pg.LockNotAvailable)
+_PASSING = {
+    e.sqlstate for e in (pg.ReadOnlySqlTransaction, pg.SerializationFailure, pg.DeadlockDetected, pg.LockNotAvailable)
+}
+#: What any driver calls the errors that came from no statement.
+_LOST = {"OperationalError", "InterfaceError", "OSError"}
 
 
-def translate(error: psycopg.Error, *, schema: str = "prinia") -> StorageError:
-    """The Prinia error for a driver's error, most specific first."""
+def sqlstate(error: BaseException) -> str:
+    """The server's code of an error, whatever driver it is of; empty when it did not come from the server."""
+    return getattr(error, "sqlstate", None) or getattr(error, "pgcode", None) or ""
+
+
+def translate(error: Exception, *, schema: str = "prinia") -> StorageError:
+    """The Prinia error for the error of a driver (of any, not only of ours), most specific first."""
     detail = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-    state = error.sqlstate or ""
-    if isinstance(error, _MISSING):
+    state = sqlstate(error)
+    if state in _MISSING:
         return MigrationsPending(
             f"Prinia's tables in schema {schema!r} are missing or older than this version ({detail});"
             f" run: {migrate_command(schema)}"
         )
-    if isinstance(error, _PASSING) or state[:2] in _PASSING_CLASSES:
+    if state in _PASSING or state[:2] in _PASSING_CLASSES:
         return StorageUnavailable(f"the database cannot serve this now: {detail}")
-    if isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError)) and not state:
+    if not state and not _LOST.isdisjoint(kind.__name__ for kind in type(error).__mro__):
         return StorageUnavailable(f"no connection to the database: {detail}")
     return StorageError(f"the database refused: {detail}")
 

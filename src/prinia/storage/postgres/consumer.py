@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-import base64
-import json
+import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
 import msgspec
 
 from prinia.errors import StorageError
-from prinia.job import MAX_KEPT_ERRORS, ClaimedExtras, ClaimedJob, Instance
+from prinia.job import MAX_KEPT_ERRORS, ClaimedExtras, ClaimedJob, Instance, JobState
 from prinia.outcome import Ack, AckKind
 from prinia.retry import RetryPolicy
-from prinia.storage.postgres.bell import PostgresBell
+from prinia.storage.postgres.acks import END, ENDS, ack_params, complete_params
+from prinia.storage.postgres.bell import PostgresBell, SilentBell
 from prinia.storage.postgres.connection import HOT_SETTINGS, AsyncLine, array, lacks_leaf, text_array
 from prinia.storage.postgres.listener import Listener
 from prinia.storage.postgres.marks import LaneKey, Marks, Position
 from prinia.storage.postgres.migrate import acheck
 from prinia.storage.postgres.sql import Sql, Statement
 from prinia.storage.protocol import Claim, Receipt
-from prinia.storage.text import storable
 
 #: A limit is a literal of the statement, and each literal a statement to prepare: so few sizes.
 CLAIM_SIZES = (1000, 500, 200, 100, 50, 20, 10, 5, 2, 1)
@@ -79,20 +78,22 @@ class PostgresConsumer:
     """`prinia.storage.protocol.Consumer` on PostgreSQL."""
 
     def __init__(
-        self, dsn: Callable[[], str], sql: Sql, instance: Instance, find_listener: Callable[[], Listener]
+        self, dsn: Callable[[], str], sql: Sql, instance: Instance, find_listener: Callable[[], Listener] | None
     ) -> None:
         self._sql = sql
         self._instance = instance
         name = f"prinia worker {instance.name}"
         self._claims = AsyncLine(dsn, name=name, schema=sql.schema, settings=CLAIM_SETTINGS)
         self._acks = AsyncLine(dsn, name=name, schema=sql.schema, settings=ACK_SETTINGS)
-        self._bell = PostgresBell(find_listener, instance.queues)
+        self._bell = SilentBell() if find_listener is None else PostgresBell(find_listener, instance.queues)
         self._marks = Marks(instance.queues)
         self._session = 0
         self._opened = False
         self._excluded: list[str] = []
         self._probe_at = self._probe_took = 0.0
         self._suspects = False
+        #: The server's time at the first statement of the last claim. (Microseconds survive in a float.)
+        self._looked_at = math.inf
         self._with_history: set[int] = set()
         self._statements = {size: sql.query("claim", limit=str(size)) for size in CLAIM_SIZES}
         self._claim_alone = sql.query("claim_alone")
@@ -102,9 +103,10 @@ class PostgresConsumer:
         self._settle = sql.query("settle")
         self._recover = sql.query("rescue", found=sql.part("found_unheard"), kept_errors=str(MAX_KEPT_ERRORS))
         self._held = sql.query("held")
+        self._cancel_requests = sql.query("cancel_requests")
 
     @property
-    def bell(self) -> PostgresBell:
+    def bell(self) -> PostgresBell | SilentBell:
         """The bell over the queues of this instance."""
         return self._bell
 
@@ -173,6 +175,7 @@ class PostgresConsumer:
         self, size: int, token: int, turns: list[str], *, full: bool = False, probe: bool = False
     ) -> list[ClaimedJob]:
         jobs: list[ClaimedJob] = []
+        self._looked_at = math.inf
         started = time.monotonic()
         if not self._opened:
             raise StorageError("this worker instance is not open: call open() before it claims")
@@ -231,6 +234,7 @@ class PostgresConsumer:
         self._marks.advance(visited, _by_lane(row[9:13]), short=len(answer.ids or ()) < size)
         self._marks.observe(server_now=answer.server_now, xmin=answer.xmin, now=now)
         self._suspects = answer.suspects
+        self._looked_at = min(self._looked_at, answer.server_now)
         return self._jobs(token, row[:9])
 
     async def _claim_one_alone(self, token: int) -> list[ClaimedJob]:
@@ -268,6 +272,7 @@ class PostgresConsumer:
                 "priorities": array([priority for _, priority in keys]),
                 **_positions(tips),
                 "excluded": text_array(self._excluded),
+                "at": self._looked_at,
             },
         )
         self._marks.jump(_by_lane(row[:4]))
@@ -281,27 +286,30 @@ class PostgresConsumer:
         acks = list({(ack.id, ack.token): ack for ack in acks}.values())
         plain = [ack for ack in acks if ack.kind is AckKind.COMPLETE and ack.id not in self._with_history]
         other = [ack for ack in acks if ack.kind is not AckKind.COMPLETE or ack.id in self._with_history]
-        unsettled = [*(await self._flush(plain, self._complete, _complete_params) if plain else ())]
-        unsettled += await self._flush(other, self._ack, _ack_params) if other else ()
-        receipt = await self._settled(unsettled) if unsettled else Receipt()
+        unsettled, _ = await self._flush(plain, self._complete, complete_params) if plain else ([], ())
+        left, cancelled = await self._flush(other, self._ack, ack_params) if other else ([], ())
+        ended = dict.fromkeys(cancelled, JobState.CANCELLED)
+        receipt = await self._settled([*unsettled, *left], ended) if unsettled or left else Receipt(ended=ended)
         self._with_history.difference_update(ack.id for ack in other if ack.id not in receipt.busy)
         return receipt
 
     async def _flush(
         self, acks: list[Ack], statement: Statement, params: Callable[[list[Ack]], dict[str, str]]
-    ) -> Iterable[Ack]:
+    ) -> tuple[list[Ack], list[int]]:
+        """Returns what was not recorded (all, unless all was), and which of the rest a cancel request ended."""
         acks.sort(key=lambda ack: ack.id)
         values = params(acks) | {"owner": str(self._instance.id), "ids": array([ack.id for ack in acks])}
         try:
-            [(recorded, *_)] = await self._acks.run(statement, values)
+            [(recorded, *more)] = await self._acks.run(statement, values)
         except StorageError as error:
             if not lacks_leaf(error):
                 raise
             await self._acks.run(self._sql.query("make_leaves"))
-            [(recorded, *_)] = await self._acks.run(statement, values)
-        return () if recorded == len(acks) else acks
+            [(recorded, *more)] = await self._acks.run(statement, values)
+        return ([] if recorded == len(acks) else acks), (more[1] or [] if more else [])
 
-    async def _settled(self, acks: list[Ack]) -> Receipt:
+    async def _settled(self, acks: list[Ack], ended: dict[int, JobState]) -> Receipt:
+        ends = {ack.id: END.get(ack.kind) for ack in acks}
         rows = await self._acks.run(
             self._settle,
             {
@@ -313,7 +321,12 @@ class PostgresConsumer:
         return Receipt(
             lost=frozenset(job_id for job_id, verdict in rows if verdict == "lost"),
             busy=frozenset(job_id for job_id, verdict in rows if verdict == "busy"),
+            ended=ended | {job_id: JobState(end) for job_id, end in rows if end in ENDS and end != ends[job_id]},
         )
+
+    async def cancel_requests(self) -> dict[int, str]:
+        """`prinia.storage.protocol.Consumer.cancel_requests`."""
+        return dict(await self._acks.run(self._cancel_requests, {"owner": str(self._instance.id)}))
 
     # -- recover --------------------------------------------------------------------------------------------------
 
@@ -369,29 +382,3 @@ def _read_extras(extras: _Extras) -> ClaimedExtras:
         tags=extras.tags or (),
         meta=extras.meta or {},
     )
-
-
-def _complete_params(acks: list[Ack]) -> dict[str, str]:
-    return {
-        "tokens": array([ack.token for ack in acks]),
-        "results": array(["null" if ack.result is None else f'"\\\\x{ack.result.hex()}"' for ack in acks]),
-    }
-
-
-def _ack_params(acks: list[Ack]) -> dict[str, str]:
-    return {"acks": json.dumps([_ack_row(ack) for ack in acks])}
-
-
-def _ack_row(ack: Ack) -> dict[str, Any]:
-    row: dict[str, Any] = {"id": ack.id, "token": ack.token, "kind": ack.kind, "delay": ack.delay}
-    row["uncounted"] = ack.uncounted
-    if ack.result is not None:
-        row["result64"] = base64.b64encode(ack.result).decode()
-    if ack.reason is not None:
-        row["reason"] = storable(ack.reason)
-    if ack.error is not None:
-        row["error_attempt"] = ack.error.attempt
-        row["error_kind"] = storable(ack.error.kind)
-        row["error_message"] = storable(ack.error.message)
-        row["error_traceback"] = ack.error.traceback and storable(ack.error.traceback)
-    return row

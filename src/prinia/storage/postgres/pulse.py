@@ -58,6 +58,10 @@ class PostgresPulse:
         """`prinia.storage.protocol.Pulse.sweep_expired`."""
         return self._count(self._sweep_expired, {"reason": "expired"}, settings=HOT_SETTINGS)
 
+    def sweep_keys(self) -> int:
+        """`prinia.storage.protocol.Pulse.sweep_keys`."""
+        return self._count(self._sql.query("sweep_keys"), {}, settings=HOT_SETTINGS)
+
     def prepare_archive(self) -> int:
         """`prinia.storage.protocol.Pulse.prepare_archive`."""
         return self._count(self._sql.query("make_leaves"), {})

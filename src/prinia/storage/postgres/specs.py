@@ -5,11 +5,12 @@ from __future__ import annotations
 import base64
 import itertools
 import re
-from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
 
+from prinia.errors import DuplicateJob
 from prinia.job import DEFAULT_MAX_ATTEMPTS, DEFAULT_MAX_CRASHES, DEFAULT_QUEUE, JobSpec, Pushed
 from prinia.retry import encode_policy
 
@@ -37,6 +38,8 @@ class _Row(msgspec.Struct, omit_defaults=True):
     retry: msgspec.Raw | None = None
     timeout: float | None = None
     unique_key: str | None = None
+    unique_for: float | None = None
+    on_conflict: str = "keep"
     tags: tuple[str, ...] = ()
     meta: Any = None
 
@@ -48,7 +51,9 @@ _encode = msgspec.json.Encoder(decimal_format="string").encode
 
 
 def _row(spec: JobSpec) -> _Row:
-    verbatim = spec.codec == "json" and _REFUSED.search(spec.args) is None
+    unique = spec.unique
+    # Space around a JSON value would be lost.
+    verbatim = spec.codec == "json" and _REFUSED.search(spec.args) is None and spec.args.strip() == spec.args
     return _Row(
         task=spec.task,
         args=msgspec.Raw(spec.args) if verbatim else None,
@@ -65,7 +70,10 @@ def _row(spec: JobSpec) -> _Row:
         rerun_after_crash=spec.rerun_after_crash,
         retry=msgspec.Raw(encode_policy(spec.retry)) if spec.retry is not None else None,
         timeout=spec.timeout,
-        unique_key=spec.unique.text if spec.unique is not None else None,
+        unique_key=unique.text if unique is not None else None,
+        unique_for=unique.window if unique is not None else None,
+        # A key that is held raises here, not there: an error in mid transaction would take the caller's with it.
+        on_conflict="replace" if unique is not None and unique.on_conflict == "replace" else "keep",
         tags=spec.tags,
         meta=spec.meta or None,
     )
@@ -74,6 +82,11 @@ def _row(spec: JobSpec) -> _Row:
 def encode_specs(specs: list[JobSpec]) -> str:
     """The parameter of `enqueue` for these jobs."""
     return _encode([_row(spec) for spec in specs]).decode()
+
+
+def encode_meta(meta: Mapping[str, Any]) -> bytes:
+    """A job's meta as JSON."""
+    return _encode(meta)
 
 
 class _Chunker:
@@ -120,3 +133,14 @@ async def achunks(specs: Iterable[JobSpec] | AsyncIterable[JobSpec]) -> AsyncIte
 def answers(rows: Iterable[tuple[Any, ...]]) -> list[Pushed]:
     """What `enqueue` returned."""
     return list(itertools.starmap(Pushed, rows))
+
+
+def checked(specs: list[JobSpec], pushed: list[Pushed]) -> list[Pushed]:
+    """The answers to these jobs. Raises `DuplicateJob` for a key that is held where the job says so."""
+    for spec, answer in zip(specs, pushed, strict=True):
+        if not answer.created and spec.unique is not None and spec.unique.on_conflict == "raise":
+            raise DuplicateJob(
+                f"task {spec.task!r}: job {answer.id} already has the unique key {spec.unique.text!r}",
+                job_id=answer.id,
+            )
+    return pushed

@@ -76,6 +76,11 @@ class Sql:
         """A statement to run with parameters: a percent sign in the schema's name is doubled."""
         return self.render(text, escape=True).encode()
 
+    def call(self, name: str) -> str:
+        """The text of ``queries/NAME.sql`` for a caller's connection of any kind: its one parameter stands as ``{text}``,
+        and nothing is escaped."""
+        return self.render(_statement(name))
+
     def part(self, name: str) -> str:
         """The text of ``queries/NAME.sql`` as a part of another statement."""
         return _statement(name)

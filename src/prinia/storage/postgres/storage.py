@@ -38,9 +38,9 @@ class PostgresStorage(Callers):
         """The name of the schema that holds everything."""
         return self._sql.schema
 
-    def consumer(self, instance: Instance, /) -> PostgresConsumer:
-        """The worker's side, for one event loop; all of them in a loop share one LISTEN connection."""
-        return PostgresConsumer(self._dsn, self._sql, instance, self._find_listener)
+    def consumer(self, instance: Instance, /, *, listen: bool = True) -> PostgresConsumer:
+        """The worker's side, for one event loop; all that listen in a loop share one LISTEN connection."""
+        return PostgresConsumer(self._dsn, self._sql, instance, self._find_listener if listen else None)
 
     def _find_listener(self) -> Listener:
         loop = asyncio.get_running_loop()

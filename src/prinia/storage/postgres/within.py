@@ -1,63 +1,93 @@
-"""Enqueueing on a connection that the caller brings: what kinds there are, and how a statement runs on each."""
+"""Statements on a connection that the caller brings, whatever its kind: its errors come out as Prinia's."""
 
 from __future__ import annotations
 
-from contextlib import AbstractAsyncContextManager, AbstractContextManager
+import base64
+import contextlib
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
+from uuid import UUID
 
-import psycopg
-from psycopg.pq import TransactionStatus
-from psycopg.rows import tuple_row
+import msgspec
 
-from prinia.errors import ConnectionKindError
+from prinia.connection import AwaitedCarrier, BlockingCarrier, Carrier, awaited, blocking
+from prinia.connection.carrier import Row
+from prinia.errors import ConnectionUnusable, PriniaError
+from prinia.storage.postgres.connection import sqlstate, translate
 
-Rows = tuple[Any, ...]
+_FAILED_TRANSACTION = "25P02"
 
-
-def _sync(connection: Any) -> psycopg.Connection[Any]:
-    if isinstance(connection, psycopg.Connection):
-        return connection
-    raise ConnectionKindError(
-        f"cannot enqueue on {_kind(connection)}: a blocking call takes a psycopg.Connection"
-        + (" (for an AsyncConnection use aenqueue)" if isinstance(connection, psycopg.AsyncConnection) else "")
-    )
+#: A caller's statement: text in which the one parameter stands as ``{text}``.
+Call = str
 
 
-def _async(connection: Any) -> psycopg.AsyncConnection[Any]:
-    if isinstance(connection, psycopg.AsyncConnection):
-        return connection
-    raise ConnectionKindError(
-        f"cannot enqueue on {_kind(connection)}: an awaited call takes a psycopg.AsyncConnection"
-        + (" (for a Connection use enqueue)" if isinstance(connection, psycopg.Connection) else "")
-    )
+class OnConnection:
+    """A blocking connection of the caller's."""
+
+    def __init__(self, connection: Any, *, schema: str) -> None:
+        """Raises `ConnectionKindError` and `ConnectionUnusable`."""
+        self._carrier: BlockingCarrier = blocking(connection)
+        self._schema = schema
+        self._carrier.check()
+
+    def run(self, call: Call, text: str) -> list[Row]:
+        """The rows that a function answers."""
+        with _translated(self._carrier, self._schema):
+            return self._carrier.run(call, text)
+
+    @contextlib.contextmanager
+    def savepoint(self) -> Iterator[None]:
+        """All or nothing within the caller's transaction. Only its beginning is translated: an error of the block may
+        be the caller's own."""
+        with contextlib.ExitStack() as scope:
+            with _translated(self._carrier, self._schema):
+                scope.enter_context(self._carrier.savepoint())
+            yield
 
 
-def _kind(connection: Any) -> str:
-    return f"{type(connection).__module__}.{type(connection).__qualname__}"
+class OnAsyncConnection:
+    """An async connection of the caller's."""
+
+    def __init__(self, connection: Any, *, schema: str) -> None:
+        """Raises `ConnectionKindError` and `ConnectionUnusable`."""
+        self._carrier: AwaitedCarrier = awaited(connection)
+        self._schema = schema
+        self._carrier.check()
+
+    async def run(self, call: Call, text: str) -> list[Row]:
+        """`OnConnection.run`, awaited."""
+        with _translated(self._carrier, self._schema):
+            return await self._carrier.run(call, text)
+
+    @contextlib.asynccontextmanager
+    async def savepoint(self) -> AsyncIterator[None]:
+        """`OnConnection.savepoint`, awaited."""
+        async with contextlib.AsyncExitStack() as scope:
+            with _translated(self._carrier, self._schema):
+                await scope.enter_async_context(self._carrier.savepoint())
+            yield
 
 
-def cursor(connection: Any) -> psycopg.Cursor[Rows]:
-    """A cursor of our own class: the caller's may be a server-side one, return dicts, or read other placeholders."""
-    return psycopg.Cursor(_sync(connection), row_factory=tuple_row)
+@contextlib.contextmanager
+def _translated(carrier: Carrier, schema: str) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        driver = carrier.driver_error(error)
+        if driver is None:
+            raise
+        raise _told(driver, schema) from error
 
 
-def acursor(connection: Any) -> psycopg.AsyncCursor[Rows]:
-    """`cursor` on an async connection."""
-    return psycopg.AsyncCursor(_async(connection), row_factory=tuple_row)
+def _told(driver: Exception, schema: str) -> PriniaError:
+    if isinstance(driver, PriniaError):
+        return driver
+    if sqlstate(driver) == _FAILED_TRANSACTION:
+        return ConnectionUnusable("the connection's transaction has failed: roll it back first")
+    return translate(driver, schema=schema)
 
 
-def savepoint(connection: Any) -> AbstractContextManager[Any]:
-    """All or nothing within the caller's transaction."""
-    conn = _sync(connection)
-    if not conn.autocommit and conn.info.transaction_status == TransactionStatus.IDLE:
-        # transaction() would begin a transaction of its own here, and commit it: begin the caller's first.
-        cursor(conn).execute("select 1")
-    return conn.transaction()
-
-
-async def asavepoint(connection: Any) -> AbstractAsyncContextManager[Any]:
-    """`savepoint` on an async connection."""
-    conn = _async(connection)
-    if not conn.autocommit and conn.info.transaction_status == TransactionStatus.IDLE:
-        await acursor(conn).execute("select 1")
-    return conn.transaction()
+def encode_completion(instance: UUID, job_id: int, token: int, result: bytes | None) -> str:
+    """The parameter of the complete function."""
+    result64 = None if result is None else base64.b64encode(result).decode()
+    return msgspec.json.encode({"id": job_id, "owner": instance, "token": token, "result64": result64}).decode()

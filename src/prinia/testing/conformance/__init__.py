@@ -21,12 +21,13 @@ from prinia.testing.conformance.claiming import ClaimPromises
 from prinia.testing.conformance.expiry import ExpiryPromises
 from prinia.testing.conformance.order import OrderPromises
 from prinia.testing.conformance.pushing import PushPromises
+from prinia.testing.conformance.replacing import ReplacePromises
 from prinia.testing.conformance.rescuing import RescuePromises
 from prinia.testing.conformance.resending import ResendPromises
 from prinia.testing.conformance.retrying import RetryPromises
 from prinia.testing.conformance.storing import StoringPromises
 from prinia.testing.conformance.strays import StrayPromises
-from prinia.testing.conformance.unique import UniquePromises
+from prinia.testing.conformance.unique import UniquePromises, WindowPromises
 from prinia.testing.conformance.watching import WatchPromises
 from prinia.testing.conformance.within import WithinPromises
 
@@ -36,6 +37,8 @@ __all__ = ["Bench", "ConformanceBase", "StandIn", "StorageConformance", "job", "
 class StorageConformance(
     PushPromises,
     UniquePromises,
+    WindowPromises,
+    ReplacePromises,
     StoringPromises,
     ClaimPromises,
     OrderPromises,

@@ -144,6 +144,19 @@ class BellPromises(ConformanceBase):
         assert await worker.consumer.bell.wait(bench.patience), "slept through a resume"
         await worker.one()
 
+    @promise
+    async def test_who_does_not_listen_is_not_rung(self, bench: Bench) -> None:
+        """A worker that does not listen sleeps its time, claims as any other, and takes no ring from a sleeper."""
+        deaf, sleeper = await bench.worker(listen=False), await bench.worker()
+        await arm(bench, sleeper)
+        await arm(bench, deaf)
+        id = await bench.push_one()
+        assert not await deaf.consumer.bell.wait(0.05), "rung without listening"
+        assert await sleeper.consumer.bell.wait(bench.patience), "slept through a push"
+        assert (await deaf.one()).id == id
+        await deaf.consumer.bell.pass_on()
+        await deaf.consumer.bell.disarm()
+
 
 async def arm(bench: Bench, worker: StandIn) -> None:
     """Arm until it is promised: a push that is just ending may delay it."""

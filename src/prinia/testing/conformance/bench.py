@@ -43,6 +43,7 @@ class StandIn:
     storage: Storage
     instance: Instance
     patience: float
+    listen: bool = True
     tokens: list[int] = field(default_factory=list)
     consumer: Consumer = field(init=False)
     pulse: Pulse = field(init=False)
@@ -50,7 +51,7 @@ class StandIn:
     _closed: bool = False
 
     def __post_init__(self) -> None:
-        self.consumer = self.storage.consumer(self.instance)
+        self.consumer = self.storage.consumer(self.instance, listen=self.listen)
         self.pulse = self.storage.pulse(self.instance)
 
     @property
@@ -155,8 +156,8 @@ class Bench:
         """Push one job; its id."""
         return (await self.push(job(**fields)))[0]
 
-    async def worker(self, *queues: str, opened: bool = True) -> StandIn:
-        """A worker of these queues, "default" without any."""
+    async def worker(self, *queues: str, opened: bool = True, listen: bool = True) -> StandIn:
+        """A worker of these queues, "default" without any; it listens unless told not to."""
         instance = Instance(
             id=uuid4(),
             name="stand-in",
@@ -167,7 +168,7 @@ class Bench:
             version="0",
             concurrency=10,
         )
-        worker = StandIn(self.storage, instance, self.patience)
+        worker = StandIn(self.storage, instance, self.patience, listen)
         self._workers.append(worker)
         if opened:
             await worker.consumer.open()

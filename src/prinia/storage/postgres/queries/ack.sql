@@ -97,4 +97,6 @@ kept as (
 rung as (
     select {schema}.ring(array_agg(distinct queue)) from kept
 )
-select (select count(*) from archived) + (select count(*) from kept), (select count(*) from rung)
+select (select count(*) from archived) + (select count(*) from kept), (select count(*) from rung),
+       -- A cancel request ended them, where their acks would not have.
+       (select array_agg(m.id) from mine m where m.state = 'cancelled' and m.kind <> 'cancel')

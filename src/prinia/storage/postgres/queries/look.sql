@@ -1,5 +1,6 @@
 -- What a worker that found nothing needs before it sleeps: per lane the last due position above its tip, if there is one
--- (its next claims may start there), and how long until the next job is due.
+-- (its next claims may start there), and how long until the next job is due. Due is what was due at the time of the claim
+-- that found nothing: a job that has become due since is neither passed nor forgotten.
 with lanes as (
     select lane.*
       from unnest(%(queues)s::text[], %(priorities)s::smallint[], %(times)s::timestamptz[], %(ids)s::bigint[])
@@ -14,7 +15,7 @@ passed as (
              from {schema}.jobs r
             where r.queue = lanes.queue and r.priority = lanes.priority
               and (r.scheduled_at, r.id) > (lanes.at, lanes.id)
-              and r.scheduled_at <= statement_timestamp() and r.limit_key is null
+              and r.scheduled_at <= to_timestamp(%(at)s::float8) and r.limit_key is null
             order by r.scheduled_at desc, r.id desc
             limit 1
       ) last
@@ -26,11 +27,11 @@ due as (
            select r.scheduled_at
              from {schema}.jobs r
             where r.queue = lanes.queue and r.priority = lanes.priority
-              and r.scheduled_at > statement_timestamp() and r.scheduled_at < 'infinity'
+              and r.scheduled_at > to_timestamp(%(at)s::float8) and r.scheduled_at < 'infinity'
               and r.limit_key is null and r.crashes < 2 and r.task <> all (%(excluded)s::text[])
             order by r.scheduled_at, r.id
             limit 1
       ) next
 )
-select marks.*, extract(epoch from (select at from due) - statement_timestamp())::float8
+select marks.*, greatest(extract(epoch from (select at from due) - statement_timestamp()), 0)::float8
   from (select array_agg(queue), array_agg(priority), array_agg(scheduled_at), array_agg(id) from passed) marks

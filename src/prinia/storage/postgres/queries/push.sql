@@ -1,2 +1,2 @@
 -- Through the one way in.
-select id, created, xid from {schema}.enqueue(%(jobs)s)
+select id, created, xid from {schema}.enqueue({text})

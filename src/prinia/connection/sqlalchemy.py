@@ -1,0 +1,203 @@
+"""SQLAlchemy: connections and sessions of both colours, over any driver.
+
+It begins a transaction lazily, with the first statement that goes through it; so every statement does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from typing import Any, ClassVar
+
+from prinia.connection.carrier import SAVEPOINT, TRANSACTION, Row, Steps, aby_hand, by_hand
+from prinia.errors import ConnectionKindError, ConnectionUnusable
+
+_NO_TRANSACTION = "25P01"
+
+
+class _SQLAlchemy:
+    """All of them."""
+
+    __slots__ = ("_given",)
+    begin: ClassVar[str] = "an isolation level other than AUTOCOMMIT"
+
+    def __init__(self, given: Any) -> None:
+        """``given`` is the caller's connection or session."""
+        self._given = given
+
+    def check(self) -> None:
+        """See `prinia.connection.carrier.Carrier`."""
+        try:
+            self._check_open()
+            name = self._bind().dialect.name
+        except sys.modules["sqlalchemy.exc"].SQLAlchemyError as error:
+            raise _unusable(error) from error
+        if name != "postgresql":
+            raise ConnectionKindError(f"this connection of SQLAlchemy leads to {name}, and jobs live in PostgreSQL")
+
+    def commits_at_once(self) -> bool:
+        """See `prinia.connection.carrier.Carrier`."""
+        bind = self._bind()
+        # The engine's own level, from create_engine(isolation_level=), shows nowhere else.
+        level = bind.get_execution_options().get("isolation_level") or getattr(
+            bind.dialect, "_on_connect_isolation_level", None
+        )
+        return bool(level == "AUTOCOMMIT")
+
+    def driver_error(self, error: Exception, /) -> Exception | None:
+        """See `prinia.connection.carrier.Carrier`."""
+        known = sys.modules["sqlalchemy.exc"]
+        if isinstance(error, known.DBAPIError):
+            driver = error.orig
+            # Over asyncpg an error of asyncpg's in a coat.
+            return driver.__cause__ if isinstance(driver.__cause__, Exception) else driver
+        return _unusable(error) if isinstance(error, known.SQLAlchemyError) else None
+
+    def _check_open(self) -> None:
+        """Raise an error, SQLAlchemy's or ours, unless statements can be run."""
+        raise NotImplementedError
+
+    def _bind(self) -> Any:
+        """The connection, or what the session will take one from."""
+        raise NotImplementedError
+
+
+class OnConnection(_SQLAlchemy):
+    """A ``Connection``."""
+
+    __slots__ = ()
+
+    def run(self, call: str, text: str, /) -> list[Row]:
+        """See `prinia.connection.carrier.BlockingCarrier`."""
+        return [tuple(row) for row in self._connection().execute(_statement(call), {"text": text})]
+
+    def savepoint(self) -> AbstractContextManager[Any]:
+        """See `prinia.connection.carrier.BlockingCarrier`."""
+        return self._savepoint_by_hand() if self.commits_at_once() else self._given.begin_nested()
+
+    @contextlib.contextmanager
+    def _savepoint_by_hand(self) -> Iterator[None]:
+        """In AUTOCOMMIT: a transaction, or a savepoint where a statement of the caller's has begun one."""
+        with contextlib.ExitStack() as scope:
+            try:
+                scope.enter_context(by_hand(self._execute, SAVEPOINT))
+            except sys.modules["sqlalchemy.exc"].DBAPIError as error:
+                scope.enter_context(by_hand(self._execute, _else_transaction(error)))
+            yield
+
+    def _execute(self, statement: str) -> None:
+        self._connection().execute(_statement(statement))
+
+    def _connection(self) -> Any:
+        return self._given
+
+    def _check_open(self) -> None:
+        _check_connection(self._given)
+
+    def _bind(self) -> Any:
+        return self._given
+
+
+class OnSession(OnConnection):
+    """A ``Session``. Its savepoint is the session's own, which flushes: what a caller's generator does with the session
+    within a push is then undone in the session too. Nothing else here flushes."""
+
+    __slots__ = ()
+
+    def _connection(self) -> Any:
+        return self._given.connection()
+
+    def _check_open(self) -> None:
+        _check_session(self._given)
+
+    def _bind(self) -> Any:
+        return self._given.get_bind()
+
+
+class OnAsyncConnection(_SQLAlchemy):
+    """An ``AsyncConnection``."""
+
+    __slots__ = ()
+
+    async def run(self, call: str, text: str, /) -> list[Row]:
+        """See `prinia.connection.carrier.AwaitedCarrier`."""
+        return [tuple(row) for row in await (await self._connection()).execute(_statement(call), {"text": text})]
+
+    def savepoint(self) -> AbstractAsyncContextManager[Any]:
+        """See `prinia.connection.carrier.AwaitedCarrier`."""
+        return self._savepoint_by_hand() if self.commits_at_once() else self._given.begin_nested()
+
+    @contextlib.asynccontextmanager
+    async def _savepoint_by_hand(self) -> AsyncIterator[None]:
+        """`OnConnection._savepoint_by_hand`, awaited."""
+        async with contextlib.AsyncExitStack() as scope:
+            try:
+                await scope.enter_async_context(aby_hand(self._execute, SAVEPOINT))
+            except sys.modules["sqlalchemy.exc"].DBAPIError as error:
+                await scope.enter_async_context(aby_hand(self._execute, _else_transaction(error)))
+            yield
+
+    async def _execute(self, statement: str) -> None:
+        await (await self._connection()).execute(_statement(statement))
+
+    async def _connection(self) -> Any:
+        return self._given
+
+    def _check_open(self) -> None:
+        _check_connection(self._given)
+
+    def _bind(self) -> Any:
+        return self._given.sync_connection
+
+
+class OnAsyncSession(OnAsyncConnection):
+    """An ``AsyncSession``: see `OnSession`."""
+
+    __slots__ = ()
+
+    async def _connection(self) -> Any:
+        return await self._given.connection()
+
+    def _check_open(self) -> None:
+        _check_session(self._given)
+
+    def _bind(self) -> Any:
+        return self._given.get_bind()
+
+
+def on_scoped(scoped: Any) -> OnSession:
+    """A ``scoped_session``: the session of this scope."""
+    return OnSession(scoped())
+
+
+def on_async_scoped(scoped: Any) -> OnAsyncSession:
+    """An ``async_scoped_session``: the session of this scope."""
+    return OnAsyncSession(scoped())
+
+
+def _check_connection(connection: Any) -> None:
+    if connection.closed:
+        raise ConnectionUnusable("the connection is closed")
+
+
+def _check_session(session: Any) -> None:
+    if not session.is_active:
+        raise ConnectionUnusable("the session's transaction has failed: roll it back first")
+
+
+def _statement(text: str) -> Any:
+    # A colon begins a parameter unless it is escaped.
+    return sys.modules["sqlalchemy"].text(text.replace(":", r"\:").replace("{text}", ":text"))
+
+
+def _else_transaction(error: Any) -> Steps:
+    state = getattr(error.orig, "sqlstate", None) or getattr(error.orig, "pgcode", None)
+    if state != _NO_TRANSACTION:
+        raise error
+    return TRANSACTION
+
+
+def _unusable(error: Exception) -> ConnectionUnusable:
+    return ConnectionUnusable(f"the connection or session cannot be used: {str(error).splitlines()[0]}")

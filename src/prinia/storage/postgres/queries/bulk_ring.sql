@@ -1,0 +1,1 @@
+select {schema}.ring(%(queues)s::text[])

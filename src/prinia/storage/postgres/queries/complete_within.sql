@@ -1,0 +1,2 @@
+-- In the transaction of a handler's.
+select {schema}.complete({text})
