@@ -49,6 +49,7 @@ class Process:
             stderr=self.log,
         )
         self.pid = self._process.pid
+        self.signalled = False
 
     def __str__(self) -> str:
         return f"process {self.pid}"
@@ -58,6 +59,7 @@ class Process:
         return self._process.poll()
 
     def send(self, number: signal.Signals) -> None:
+        self.signalled = True
         self._process.send_signal(number)
 
     def said(self) -> str:
@@ -186,7 +188,7 @@ def settle(deploy: Deploy) -> None:
     left = "select count(*) from prinia.jobs where id = any (%s)"
     deploy.until(lambda: deploy.ask(left, deploy.ordered) == 0, "all is sent", seconds=60, orders=False)
     for process in deploy.processes:
-        if process.exit_code is None:
+        if not process.signalled:  # a second SIGTERM would mean: now
             process.send(signal.SIGTERM)
     deploy.until(lambda: all(p.exit_code is not None for p in deploy.processes), "all have ended", orders=False)
     say("exit codes: " + ", ".join(str(process.exit_code) for process in deploy.processes))

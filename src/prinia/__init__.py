@@ -51,7 +51,7 @@ from prinia.errors import (
     TaskDefinitionError,
     UniqueBusy,
 )
-from prinia.events import Event, EventKind, Listener
+from prinia.events import Event, EventKind
 from prinia.handle import Job
 from prinia.job import AttemptError, JobRecord, JobState
 from prinia.middleware import CallNext, Middleware
@@ -110,7 +110,6 @@ __all__ = [
     "JobRecord",
     "JobState",
     "JsonCodec",
-    "Listener",
     "MessagePackCodec",
     "Middleware",
     "MigrationError",

@@ -136,7 +136,8 @@ class Prinia(Tasks, Hooks):
     def include(self, tasks: Tasks, /) -> None:
         """Have the tasks of a `Tasks`, those too that are added to it later. A second time changes nothing.
 
-        Raises `TaskDefinitionError`, with nothing included, when one of their names is taken.
+        Raises `TaskDefinitionError`, with nothing included, when one of their names is taken, `ConfigurationError` when
+        a task's codec has the name of another one of this app.
         """
         given: object = tasks  # which it should be, but may not
         if not isinstance(given, Tasks) or isinstance(given, Prinia):

@@ -154,8 +154,8 @@ def _inspect(task: str, signature: Signature) -> dict[str, msgspec.inspect.Type]
 def _unknown_type(task: str, parameter: str, kind: type) -> str:
     return (
         f"{task}: parameter {parameter}: {kind.__module__}.{kind.__qualname__} cannot be stored. Arguments are made of "
-        f"dataclasses, msgspec structs, attrs classes, pydantic models, TypedDicts, NamedTuples, Enums, list, dict, set, "
-        f"tuple, str, int, float, bool, bytes, Decimal, UUID and times; or give the parameter the default INJECTED"
+        f"dataclasses, msgspec structs, attrs classes, pydantic models, TypedDicts, NamedTuples, Enums, list, dict, "
+        f"set, tuple, str, int, float, bool, bytes, Decimal, UUID and times; or give the parameter the default INJECTED"
     )
 
 

@@ -55,6 +55,8 @@ class Codecs:
         """Raises `ConfigurationError` for what is no codec, and for two of one name."""
         self._by_name: dict[str, Coder] = {coder.name: coder for coder in _BUILT_IN.values()}
         self.max_args_bytes = max_args_bytes
+        if not isinstance(others, Iterable):
+            raise ConfigurationError(f"codecs={ascii(others)[:80]} must be a list of codecs")
         for codec in others:
             self._add(codec)
         self.default: Coder = ARGUMENTS_JSON if default is None else for_arguments(self._add(default))
@@ -65,12 +67,16 @@ class Codecs:
 
     def _add(self, codec: Codec) -> Coder:
         coder = as_coder(codec)
-        known = self._by_name.setdefault(coder.name, coder)
+        self.refuse_clash(coder)
+        return self._by_name.setdefault(coder.name, coder)
+
+    def refuse_clash(self, coder: Coder) -> None:
+        """Raise `ConfigurationError` when another kind of codec has its name."""
+        known = self._by_name.get(coder.name, coder)
         if _kind(known) is not _kind(coder):
             raise ConfigurationError(
                 f"two codecs have the name {coder.name!r}: {_kind(known).__name__} and {_kind(coder).__name__}"
             )
-        return known
 
 
 def as_coder(codec: Codec) -> Coder:

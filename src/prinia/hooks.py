@@ -17,7 +17,6 @@ from prinia.middleware import Middleware, check_middleware
 from prinia.resources import Hook, Provider, Scope, read_factory, read_hook, read_value
 
 F = TypeVar("F", bound=Callable[..., Any])
-T = TypeVar("T")
 L = TypeVar("L", bound=Listener)
 
 _NOT_GIVEN: Any = object()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 from prinia.context import Context
 from prinia.errors import InvalidOptions
@@ -75,8 +75,7 @@ def _function(retry: Any) -> RetryRule:
             "retry: the function must be a plain one: it is called between two jobs, and must be short"
         )
     _require_two("retry", retry, "the error and the attempt")
-    rule: RetryRule = retry
-    return rule
+    return cast("RetryRule", retry)
 
 
 def _require_two(name: str, function: Callable[..., Any], what: str) -> None:

@@ -58,20 +58,20 @@ class Registry:
         task = kind(definition, self.client)
         for registry in (self, *self.hosts):
             registry._refuse_taken(task)
-        self._add(task)
-        for host in self.hosts:
-            host._adopt(task)
+        theirs = [(host, host._own(task)) for host in self.hosts]
+        for registry, one in ((self, task), *theirs):
+            registry._add(one)
         return task
 
     def include(self, other: Registry) -> None:
-        """Have the tasks of another registry, present and future. Raises `TaskDefinitionError` when names clash."""
+        """Have the tasks of another registry, present and future. Raises `ConfigurationError` when names clash."""
         if self in other.hosts:
             return
         tasks = list(dict.fromkeys(other._known.values()))
         for task in tasks:
             self._refuse_taken(task)
-        for task in tasks:
-            self._adopt(task)
+        for own in [self._own(task) for task in tasks]:
+            self._add(own)
         other.hosts.append(self)
         # With one host there is no doubt how it encodes.
         other.codecs = self.codecs if len(other.hosts) == 1 else Codecs()
@@ -85,8 +85,8 @@ class Registry:
             raise ConfigurationError(f"{task.name} ({_place(task)}) is no task of this app: {_INCLUDE}")
         return task.moved(self.client, own.definition)
 
-    def _adopt(self, task: Task[Any, Any]) -> None:
-        self._add(task.moved(self.client, task.definition.copy(self.codecs)))
+    def _own(self, task: Task[Any, Any]) -> Task[Any, Any]:
+        return task.moved(self.client, task.definition.copy(self.codecs))
 
     def _add(self, task: Task[Any, Any]) -> None:
         self._known.update(dict.fromkeys(task.definition.names, task))
@@ -271,7 +271,8 @@ class Tasks:
         Example::
 
             @app.declare(name="billing.charge", queue="billing")
-            def charge(customer: int, cents: int) -> str: ...
+            def charge(customer: int, cents: int) -> str:
+                raise NotImplementedError   # never run; a type checker wants it
 
             charge.enqueue(7, 1200)
         """

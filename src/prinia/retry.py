@@ -127,7 +127,9 @@ def follow(rule: RetryRule, error: Exception, attempt: int) -> RetryPolicy | Lit
     answer = rule(error, attempt)
     if answer is None:
         return DEFAULT_RETRY
-    if answer is False or isinstance(answer, Exponential | Fixed | Delays):
+    if answer is False:
+        return False
+    if isinstance(answer, Exponential | Fixed | Delays):
         return answer
     seconds = answer.total_seconds() if isinstance(answer, timedelta) else answer
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):

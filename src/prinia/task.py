@@ -63,7 +63,12 @@ class Definition:
         self.contexts = tuple(name for name, kind in self.signature.injected.items() if kind is Context)
 
     def use(self, codecs: Codecs) -> None:
-        """Encode and decode as an app does, except for what the task says itself."""
+        """Encode and decode as an app does, except for what the task says itself.
+
+        Raises `ConfigurationError` when the task's codec has the name of another.
+        """
+        if self.codec is not None:
+            codecs.refuse_clash(self.codec)
         self.codecs = codecs
         self.arguments.coder = for_arguments(self.codec) if self.codec is not None else codecs.default
         self.arguments.limit = codecs.max_args_bytes

@@ -190,3 +190,32 @@ def test_settings_that_make_no_sense(cli: Cli, options: list[str]) -> None:
     assert done.returncode == 2
     assert "Error: Invalid value for '" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_modules_with_tasks_can_be_named(cli: Cli, migrated: str) -> None:
+    cli.module("shop/mail.py", "from shop.jobs import app\n\n\n@app.task(name='mail')\ndef mail() -> None: ...\n")
+    cli.module("shop/sums.py", "from shop.jobs import app\n\n\n@app.task(name='sums')\ndef sums() -> None: ...\n")
+    job = Prinia(migrated).enqueue_by_name("mail", {}).id
+    process = cli.start(
+        "worker", "shop.jobs", "--import", "shop.mail", "--import", "shop.sums", PRINIA_DATABASE_URL=migrated
+    )
+    until(lambda: state(migrated, job)[0] == "completed", what="the job's end")
+    process.send_signal(signal.SIGTERM)
+    out, _ = process.communicate(timeout=30)
+    assert "greet, linger, mail, sums" in out
+
+
+@pytest.mark.parametrize(
+    ("module", "said"),
+    [
+        ("nosuch", "prinia: there is no module 'nosuch', looked for in "),
+        ("broken", "prinia: importing broken failed: KeyError: 'x' ("),
+        ("shop/mail.py", "prinia: import: 'shop/mail.py' is no name of a module; write it as in: shop.jobs"),
+    ],
+)
+def test_a_module_that_cannot_be_imported(cli: Cli, module: str, said: str) -> None:
+    broken(cli)
+    done = cli.run("worker", "shop.jobs", "--import", module, PRINIA_DATABASE_URL="postgresql://127.0.0.1:1/none")
+    assert done.returncode == 2
+    assert done.stderr.startswith(said)
+    assert done.stderr.count("\n") == 1

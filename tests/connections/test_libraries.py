@@ -14,7 +14,7 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
-from prinia import NewJob, Prinia, StorageError, SyncTask
+from prinia import ConnectionUnusable, NewJob, Prinia, StorageError, SyncTask
 from prinia.storage.postgres.migrate import migrate
 from tests.conftest import Databases
 
@@ -117,6 +117,21 @@ def test_what_a_generator_did_with_the_session_is_undone_in_the_session_too(
     assert (shop.orders, shop.jobs) == ([1], [])
 
 
+def test_a_session_whose_flush_failed_says_so(session: Session, shop: Shop, app: Prinia, send: Send) -> None:
+    session.add_all([Order(id=1), Order(id=2)])
+    session.commit()
+    session.add(Order(id=1))
+    with pytest.raises(sa.exc.IntegrityError):
+        session.flush()
+    for number in (1, CHUNK + 1):
+        with pytest.raises(ConnectionUnusable, match=r"cannot be used: .*rolled back due to a previous exception"):
+            app.within(session).enqueue_many([send.job(1)] * number)
+    session.rollback()
+    send.within(session).enqueue(1)
+    session.commit()
+    assert (shop.orders, len(shop.jobs)) == ([1, 2], 1)
+
+
 def test_a_session_inside_its_begin_blocks(session: Session, shop: Shop, app: Prinia, send: Send) -> None:
     with session.begin():
         send.within(session).enqueue(1)
@@ -206,6 +221,27 @@ def test_errors_of_the_callers_own_statements_stay_theirs(user: User, shop: Shop
         user.enqueue_many(app, jobs())
     user.commit()
     assert (shop.orders, shop.jobs) == ([1], [])
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [users.Psycopg, users.Psycopg2, users.SQLAlchemy, users.SQLAlchemySession, users.Django],
+    ids=lambda kind: kind.kind,
+)
+def test_a_generator_that_spoils_the_transaction_in_silence(kind: type[User], shop: Shop) -> None:
+    app = Prinia(shop.dsn)
+    send = app.task(name="send")(lambda number: number)
+    with connected(kind, shop) as user:
+
+        def jobs() -> Iterator[NewJob[int]]:
+            yield from (send.job(n) for n in range(CHUNK * 3))
+            user.fail()
+
+        user.begin()
+        with pytest.raises(ConnectionUnusable, match="transaction has failed"):
+            user.enqueue_many(app, jobs())
+        user.rollback()
+    assert shop.jobs == []
 
 
 def test_the_cause_of_an_error_is_the_librarys(user: User, shop: Shop) -> None:

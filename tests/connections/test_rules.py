@@ -1,6 +1,8 @@
 """What holds on every kind of connection: the caller's transaction is the job's transaction.
 
-Seen to fail with: see each test.
+Seen to fail with: a library's lazy beginning not gone along with; no savepoint, or one that is not undone; a
+transaction of its own where the caller has one; each kind's look at autocommit left out; errors not translated, or not
+down to the driver's; every transaction said to be over, or to be open.
 """
 
 from __future__ import annotations

@@ -237,7 +237,7 @@ async def test_looking_survives_an_outage_and_costs_nothing_when_idle(shop: Shop
                 raise errors.pop(0)
             return await inner()
 
-        consumer.cancel_requests = cancel_requests  # type: ignore[method-assign, assignment]
+        consumer.cancel_requests = cancel_requests  # type: ignore[method-assign]
         await worker._life._cancels.look()  # type: ignore[union-attr]
         assert looks == 0
         job = await wait.aenqueue()

@@ -312,7 +312,7 @@ async def test_a_token_is_reported_from_before_its_claim_until_all_is_recorded(s
         job = await hold.aenqueue()
         await shop.until(JobState.RUNNING, job.id)
         token = shop.storage.tables.live[job.id].token
-        await until(lambda: shop.faults.tokens_beaten[-1] == [token])
+        await until(lambda: shop.faults.tokens_beaten[-1:] == [[token]])
         gate.set()
         await until(lambda: shop.faults.tokens_beaten[-1] == [])
 

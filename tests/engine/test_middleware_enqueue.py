@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import TypeVar
 
+import psycopg
 import pytest
 
 from prinia import (
@@ -62,6 +63,26 @@ class TestEnqueue:
         await asyncio.to_thread(shop.app.enqueue_many, [work.job()])
         many = ["it begins to enqueue", "it prepares work", "it prepares work", "it has enqueued"]
         assert steps == [*many, *many[:2], many[3]]
+
+    async def test_on_a_connection_of_yours_too(self, migrated: str) -> None:
+        steps: list[str] = []
+        app = Prinia(migrated, middleware=[OnlyEnqueue(), Layer("it", steps)])
+
+        @app.task(name="work")
+        async def work() -> None: ...
+
+        TENANT.set("acme")
+        with psycopg.connect(migrated) as blocking:
+            work.within(blocking).enqueue()
+            app.within(blocking).enqueue_many([work.job()])
+            app.within(blocking).enqueue_by_name("work", {})
+        async with await psycopg.AsyncConnection.connect(migrated) as connection:
+            await work.within(connection).aenqueue()
+            await app.within(connection).aenqueue_many([work.job()])
+            await app.within(connection).aenqueue_by_name("work", {})
+            rows = await (await connection.execute("select queue, meta from prinia.jobs")).fetchall()
+        assert rows == [("default-eu", {"tenant": "acme"})] * 6
+        assert steps == ["it begins to enqueue", "it prepares work", "it has enqueued"] * 6
 
     async def test_sees_the_error_of_the_call_and_cannot_swallow_it(self, shop: Shop) -> None:
         steps: list[str] = []

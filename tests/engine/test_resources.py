@@ -238,7 +238,7 @@ class TestApp:
         assert steps == ["pool closed"]
 
     async def test_a_stop_does_not_wait_for_what_another_worker_opens(self, shop: Shop) -> None:
-        opening = asyncio.Event()
+        opening, cancelled = asyncio.Event(), asyncio.Event()
 
         @shop.app.provide(scope="app")
         async def pool() -> Pool:
@@ -252,7 +252,10 @@ class TestApp:
             @shop.app.provide(scope="app")
             async def session(pool: Pool = INJECTED) -> Session:
                 opening.set()
-                await asyncio.sleep(3600)
+                try:
+                    await asyncio.sleep(3600)
+                finally:
+                    cancelled.set()
                 return Session()
 
             @shop.app.task(name="late", queue="b")
@@ -264,6 +267,7 @@ class TestApp:
         assert not running.done()
         other.stop()
         await asyncio.wait_for(running, 20)
+        assert cancelled.is_set()
 
 
 class TestWorkerScope:

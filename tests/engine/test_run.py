@@ -17,7 +17,9 @@ from prinia import INJECTED, Cancel, Context, Fail, Fixed, Retry, Snooze
 from prinia.context import WorkerContext
 from prinia.job import JobSpec, JobState
 from prinia.worker import run as run_module
+from prinia.worker.announce import Announcer
 from prinia.worker.ledger import Counts, Ledger
+from prinia.worker.listeners import Ears
 from prinia.worker.threads import Threads
 from tests.engine.kit import Shop, flusher_of, ghost_instance, until
 
@@ -453,7 +455,8 @@ async def test_a_handler_cancelled_before_its_first_step_is_not_forgotten(shop: 
     runner = run_module.Runner(
         shop.app.tasks, flusher, ledger, counts,
         concurrency=1, threads=Threads(1), variables=copy_context(), changed=changed, random=random.random,
-        worker=WorkerContext(name="w", instance=ghost_instance().id),
+        worker=(worker := WorkerContext(name="w")), instance=ghost_instance().id, storage=shop.storage,
+        announcer=Announcer(worker, (), shop.app.tasks, Ears(counts, copy_context())),
     )  # fmt: skip
     runner.add(claim.jobs)
     runner.cancel()

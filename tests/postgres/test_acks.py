@@ -20,7 +20,7 @@ import psycopg
 import pytest
 
 from prinia.errors import StorageUnavailable
-from prinia.job import JobState
+from prinia.job import ClaimedJob, JobState
 from prinia.outcome import AckKind
 from prinia.storage.postgres.connection import AsyncLine
 from prinia.storage.protocol import Receipt
@@ -247,3 +247,22 @@ async def test_odd_times(lab: Lab) -> None:
     leaves = await lab.rows("select low, high from prinia.leaves() order by low")
     assert all(low < high for low, high in leaves)
     assert all(one[1] <= two[0] for one, two in itertools.pairwise(leaves))
+
+
+async def test_a_claim_that_overtakes_the_answer_to_an_ack_keeps_the_history(lab: Lab) -> None:
+    worker = await lab.worker()
+    consumer, id = inside(worker), await lab.push_one()
+    first, second = await worker.one(), list[ClaimedJob]()
+    run = consumer._acks.run
+
+    async def overtaken(*args: Any, **options: Any) -> Any:
+        rows = await run(*args, **options)
+        if not second:
+            second.append(await worker.one())
+        return rows
+
+    consumer._acks.run = overtaken  # type: ignore[method-assign]
+    await worker.recorded(ack(first, AckKind.RETRY))
+    await worker.recorded(ack(second[0], AckKind.COMPLETE))
+    record = await lab.find(id)
+    assert (record.state, len(record.errors)) == (JobState.COMPLETED, 1)

@@ -174,6 +174,22 @@ async def test_a_rolled_back_claim_is_found(
     await found_under_backlog(lab, worker, locked)
 
 
+async def test_a_job_that_becomes_due_between_a_claim_and_its_look_is_found(lab: Lab) -> None:
+    worker = await lab.worker()
+    consumer, [id] = inside(worker), await lab.push(job(delay=0.1))
+    look = consumer._look_around
+
+    async def late_look() -> float | None:
+        while not await lab.value("select scheduled_at < clock_timestamp() from prinia.jobs"):
+            await asyncio.sleep(0.005)
+        return await look()
+
+    consumer._look_around = late_look  # type: ignore[method-assign]
+    claim = await worker.claim()
+    assert (list(claim.jobs), claim.next_due) == ([], 0)
+    assert [one.id for one in (await worker.claim(thorough=False)).jobs] == [id]
+
+
 async def test_a_push_that_waited_for_a_key_is_found(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     """It stores its job long after it read the clock; floors must not move past it meanwhile."""
     monkeypatch.setattr(marks_module, "SLACK", marks_module.SLACK * 0)

@@ -16,7 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.pool import NullPool
 
 from prinia import INJECTED, CompletionRolledBack, Context, Event, EventKind, Fixed, Job, JobLost, Prinia
-from prinia.handle import JobRecord
+from prinia.job import JobRecord
 from prinia.worker import Worker
 from tests.engine.kit import until
 
@@ -161,10 +161,9 @@ class Session(Awaited):
 
     async def connect(self, shop: Shop) -> Any:
         """A session of an engine of its own."""
-        parameters = psycopg.conninfo.conninfo_to_dict(shop.dsn)
         engine = create_async_engine(
             "postgresql+psycopg://",
-            async_creator=lambda: psycopg.AsyncConnection.connect(**parameters),
+            async_creator=lambda: psycopg.AsyncConnection.connect(shop.dsn),
             poolclass=NullPool,
         )
         return AsyncSession(engine)

@@ -112,6 +112,10 @@ class Course:
         self._took("settle", "'busy'")
         assert await worker.consumer.recover([], kept) == frozenset()
         self._took("held", "select j.id, j.token")
+        assert await call(lab.storage.cancel, [job.id for job in kept[:10]], by="test") == 10
+        self._spy.taken()
+        assert len(await worker.consumer.cancel_requests()) == 10
+        self._took("cancel_requests", "'cancelled by '")
         await worker.recorded(*(ack(job, AckKind.COMPLETE) for job in kept))
         self._spy.taken()
         await worker.claim(1, alone=True)
@@ -147,6 +151,7 @@ INDEXES = {
     "ack: snooze": {"jobs_pkey"},
     "settle": {"jobs_pkey"},
     "held": {"jobs_pkey"},
+    "cancel_requests": {"jobs_cancelling"},
     "claim_alone": {"jobs_suspect"},
     "look": {"jobs_ready"},
     "sweep_expired": {"jobs_pkey", "jobs_expiring"},

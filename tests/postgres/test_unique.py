@@ -118,16 +118,21 @@ async def test_an_open_claim_is_waited_for(lab: Lab) -> None:
         assert (await lab.find(id)).args == (b"1" if commits else b"2")
 
 
-async def test_a_holder_that_ends_while_it_is_waited_for_is_followed(lab: Lab) -> None:
-    """The new job is not lost with it."""
+@pytest.mark.parametrize("seen_alive", [False, True])
+async def test_a_holder_that_ends_while_it_is_waited_for_is_followed(lab: Lab, seen_alive: bool) -> None:
+    """The new job is not lost with it, at whatever statement of its push."""
     other, waiter = await lab.connect(autocommit=False), await lab.connect()
     [(id, _, _)] = await push(waiter, numbered(1))
-    await other.execute("delete from prinia.jobs where id = %s", (id,))
+    end = "delete from prinia.jobs"
+    await other.execute("select from prinia.jobs for update" if seen_alive else end)
     replacing = asyncio.create_task(push(waiter, numbered(2)))
     await somebody_waits(lab)
+    if seen_alive:
+        await other.execute(end)
     await other.commit()
     [(new, created, _)] = await within(10, replacing)
     assert created
+    assert new != id
     assert (await lab.find(new)).args == b"2"
 
 

@@ -8,9 +8,9 @@ A line that ends in a bare ignore comment must be an error to mypy and to pyrigh
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from datetime import timedelta
-from typing import Any, assert_type
+from typing import Any, Literal, TypeVar, assert_type
 
 import psycopg
 import psycopg_pool
@@ -18,7 +18,24 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession, async_scoped_session
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
-from prinia import INJECTED, Context, Job, NewJob, Prinia
+from prinia import (
+    INJECTED,
+    AttemptError,
+    CallNext,
+    Context,
+    Event,
+    EventKind,
+    Exponential,
+    Fixed,
+    Job,
+    JsonCodec,
+    MessagePackCodec,
+    Middleware,
+    NewJob,
+    Prinia,
+    Tasks,
+    WorkerContext,
+)
 
 app = Prinia()
 
@@ -47,6 +64,104 @@ async def anyarg(x: Any) -> int:
 
 
 bound = app.task(Mailer().send)
+
+tasks = Tasks()
+
+
+@tasks.task
+async def ta(item: int, ctx: Context = INJECTED) -> str:
+    return ""
+
+
+@tasks.task(queue="q", codec=MessagePackCodec())
+def ts(item: int) -> bytes:
+    return b""
+
+
+@app.declare(name="billing.charge", queue="billing", retry=Fixed(1))
+async def charge(customer: int, cents: int = 100) -> str:
+    raise NotImplementedError
+
+
+@tasks.declare(name="billing.refund")
+def refund(customer: int) -> bytes:
+    raise NotImplementedError
+
+
+class Reversed:
+    name = "reversed"
+
+    def encode(self, value: object) -> bytes:
+        return JsonCodec().encode(value)[::-1]
+
+    def decode(self, data: bytes) -> object:
+        return JsonCodec().decode(data[::-1])
+
+
+class Wordy:
+    name = "wordy"
+
+    def encode(self, value: object) -> str:
+        return ""
+
+    def decode(self, data: bytes) -> object:
+        return None
+
+
+coded = Prinia(codec=Reversed(), codecs=[JsonCodec(), MessagePackCodec()], imports=["shop.jobs"])
+
+
+def registries(session: Session, asession: AsyncSession) -> None:
+    assert_type(app.include(tasks), None)
+    assert_type(app.bind(ta).enqueue(1), Job[str])
+    assert_type(app.bind(ts.options(priority=1))(1), bytes)
+    assert_type(app.bind(charge).enqueue(1, 2), Job[str])
+    assert_type(ts(1), bytes)
+    assert_type(ts.enqueue(1), Job[bytes])
+    assert_type(charge.enqueue(1, cents=2), Job[str])
+    assert_type(refund.enqueue(1), Job[bytes])
+    assert_type(charge.within(session).enqueue(1), Job[str])
+    assert_type(app.enqueue_by_name("x", {"a": 1}, delay=3), Job[Any])
+    assert_type(app.job_by_name("x", b"{}", codec="json"), NewJob[Any])
+    assert_type(app.within(session).enqueue_by_name("x", {}), Job[Any])
+    assert_type(a.job_encoded(b"{}"), NewJob[str])
+    app.enqueue_many([charge.job(1), app.job_by_name("x", {}), s.job_encoded(b"{}", codec="json")])
+    app.import_tasks("shop.jobs")
+    app.include(app.tasks)  # type: ignore
+    app.include(ta)  # type: ignore
+    app.bind(len)  # type: ignore
+    ta.enqueue("1")  # type: ignore
+    app.bind(ta).enqueue("1")  # type: ignore
+    charge.enqueue("1")  # type: ignore
+    charge.enqueue(1, dollars=2)  # type: ignore
+    charge(1)  # type: ignore
+    app.declare(queue="q")  # type: ignore
+    app.declare(name="x", aliases=["y"])  # type: ignore
+    app.declare(charge)  # type: ignore
+    app.task(codec="msgpack")  # type: ignore
+    app.task(codec=Wordy())  # type: ignore
+    a.options(codec=JsonCodec())  # type: ignore
+    Prinia(codec=Wordy())  # type: ignore
+    Prinia(codec="json")  # type: ignore
+    app.enqueue_by_name("x")  # type: ignore
+    app.enqueue_by_name("x", [1])  # type: ignore
+    app.enqueue_by_name("x", {1: 2})  # type: ignore
+    app.enqueue_by_name("x", {}, prio=1)  # type: ignore
+    app.within(session).aenqueue_by_name("x", {})  # type: ignore
+    app.within(asession).enqueue_by_name("x", {})  # type: ignore
+    a.job_encoded("{}")  # type: ignore
+    a.job_encoded(b"{}", codec=JsonCodec())  # type: ignore
+
+
+async def registries_async(asession: AsyncSession) -> None:
+    assert_type(await ta(1), str)
+    assert_type(await (await ta.aenqueue(1)).aresult(), str)
+    assert_type(await (await charge.aenqueue(1)).aresult(), str)
+    assert_type(await app.aenqueue_by_name("x", b"{}"), Job[Any])
+    assert_type(await app.within(asession).aenqueue_by_name("x", {}), Job[Any])
+    app.aenqueue_by_name("x", {})  # type: ignore
+    await charge(1)  # type: ignore
+    await app.enqueue_by_name("x", {})  # type: ignore
 
 
 def sync_code(session: Session, asession: AsyncSession) -> None:
@@ -155,3 +270,102 @@ async def awaited_kinds(
     app.within(core).enqueue_many([a.job(1)])  # type: ignore
     a.within(pool)  # type: ignore
     a.within(engine)  # type: ignore
+
+
+R = TypeVar("R")
+
+
+class Tenant(Middleware):
+    def prepare(self, job: NewJob[R]) -> NewJob[R]:
+        return job.options(meta={**job.meta, "tenant": "acme"})
+
+    async def run(self, ctx: Context, call_next: CallNext) -> Any:
+        return await call_next()
+
+
+class Wrong(Middleware):
+    def prepare(self, job: int) -> int:  # type: ignore
+        return job
+
+
+@app.provide
+def client(worker: WorkerContext = INJECTED) -> Iterator[Client]:
+    yield Client()
+
+
+@app.provide(scope="job")
+async def mailer(client: Client = INJECTED) -> Mailer:
+    return Mailer()
+
+
+@app.on_start
+async def warm_up(worker: WorkerContext, client: Client = INJECTED) -> None: ...
+
+
+def surroundings() -> None:
+    assert_type(client(), Iterator[Client])
+    assert_type(a.job(1).options(priority=2), NewJob[str])
+    app.provide(value=Client())
+    app.provide(client, scope="app", type=Client)
+    app.add_middleware(Tenant())
+    Prinia(middleware=[Tenant()])
+    a.job(1).options(priority="high")  # type: ignore
+    app.provide(scope="request")  # type: ignore
+    app.provide(Client(), scope="job")  # type: ignore
+    app.provide(client, value=Client())  # type: ignore
+    app.add_middleware(Tenant)  # type: ignore
+    app.on_start(Client())  # type: ignore
+
+
+def by_attempt(error: Exception, attempt: int) -> float | None:
+    return 10.0 * attempt if isinstance(error, OSError) else None
+
+
+def giving_up(error: Exception, attempt: int) -> timedelta | Exponential | Literal[False]:
+    return False
+
+
+async def succeeded(ctx: Context, result: str) -> None: ...
+
+
+def failed(ctx: Context, error: AttemptError) -> None: ...
+
+
+@app.task(retry={ConnectionError: Fixed(1), ValueError: False}, on_success=succeeded, on_failure=failed)
+async def reacting(item: int) -> str:
+    return ""
+
+
+@app.on_event
+def hear(event: Event) -> None:
+    event.worker.stop()
+
+
+@app.on_event(EventKind.FAILED, EventKind.ERROR)
+async def hear_some(event: Event) -> int:
+    return 1
+
+
+async def reactions(connection: psycopg.Connection, pg: psycopg.AsyncConnection, ctx: Context) -> None:
+    assert_type(await reacting.aenqueue(1), Job[str])
+    hear(Event(kind=EventKind.STOPPED, worker=ctx.worker))
+    assert_type(await hear_some(Event(kind=EventKind.STOPPED, worker=ctx.worker)), int)
+    app.worker(on_event=hear_some)
+    app.task(retry=by_attempt)
+    app.task(retry=giving_up)
+    app.task(retry=Fixed(1), on_failure=lambda ctx, error: print(error.message))
+    assert_type(await (await a.aenqueue(1)).acancel(by="Ada"), bool)
+    ctx.complete(connection, result=1)
+    await ctx.acomplete(pg)
+    app.task(retry=7)  # type: ignore
+    app.task(retry={"ValueError": Fixed(1)})  # type: ignore
+    app.task(retry={ValueError: 10})  # type: ignore
+    app.task(on_success=by_attempt)  # type: ignore
+    app.task(on_failure=by_attempt)  # type: ignore
+    a.options(retry=by_attempt)  # type: ignore
+    app.on_event("failed")  # type: ignore
+    app.worker(on_event=7)  # type: ignore
+    ctx.complete(pg)  # type: ignore
+    await ctx.acomplete(connection)  # type: ignore
+    ctx.acomplete(pg)  # type: ignore
+    a.get_job(1).cancel(by=7)  # type: ignore

@@ -79,7 +79,8 @@ PARCEL = Parcel(2.5, Basket([LINE]))
 
 def unchecked(**values: Any) -> Line:
     """A model that was changed to hold what it may not."""
-    return Line.model_construct(**{"sold_at": AT, "cents": 5, "share": 1.0, "link": None} | values)
+    held: dict[str, Any] = {"sold_at": AT, "cents": 5, "share": 1.0, "link": None}
+    return Line.model_construct(**held | values)
 
 
 def parcel_with(line: Line) -> Parcel:
@@ -157,16 +158,12 @@ def test_what_does_not_fit_is_refused_with_its_path(codec: Codec, given: Any, sa
         (lambda: Page[Any](items=[{"at": NAIVE}]), "lines.items[0].at: has no time zone"),
         (lambda: Loose.model_validate({"at": NAIVE}), "lines.at: has no time zone"),
         (lambda: Local(opens=NAIVE, at=NAIVE), "lines.at: has no time zone"),
-        (lambda: Numbers.model_construct(root=["x"]), None),
     ],
 )
-def test_untyped_parameters_are_looked_into_too(make: Callable[[], Any], said: str | None) -> None:
+def test_untyped_parameters_are_looked_into_too(make: Callable[[], Any], said: str) -> None:
     @new_app().task(name="send")
     async def send(lines: Any) -> None: ...
 
-    if said is None:
-        assert send.job(make()).spec.args == b'{"lines":["x"]}'
-        return
     with pytest.raises(InvalidArguments) as caught:
         send.job(make())
     assert str(caught.value).startswith(f"send: argument {said}")
@@ -180,9 +177,9 @@ def test_a_validator_of_attrs_runs_when_a_job_is_made_and_when_it_runs() -> None
     object.__setattr__(parcel, "weight", -1.0)
     with pytest.raises(InvalidArguments, match=r"send: argument parcel: 'weight' must be > 0: -1.0"):
         send.job(parcel)
-    with pytest.raises(DecodeError, match="'weight' must be > 0"):
+    with pytest.raises(DecodeError, match=r"'weight' must be > 0"):
         send.decode("json", b'{"parcel":{"weight":-1}}')
-    with pytest.raises(InvalidArguments, match="send: argument parcel.sent_at: has no time zone"):
+    with pytest.raises(InvalidArguments, match=r"send: argument parcel.sent_at: has no time zone"):
         send.job(Parcel(1.0, sent_at=NAIVE))
 
 

@@ -217,6 +217,8 @@ def test_every_task_option_is_read() -> None:
         "max_crashes": 0,
         "tags": ["t"],
         "codec": MessagePackCodec(),
+        "on_success": print,
+        "on_failure": print,
     }
     assert set(given) == set(TaskOptions.__annotations__)
     spec = JobSpec(task="n", args=b"{}", **task_fields(dict(given)))

@@ -104,7 +104,9 @@ def new_app(**settings: Any) -> Prinia:
     return Prinia(storage=MemoryStorage(), **settings)
 
 
-@pytest.mark.parametrize("codec", [MessagePackCodec(), Own(), Own(msgspec.json.encode, msgspec.json.decode), JsonCodec()])
+@pytest.mark.parametrize(
+    "codec", [MessagePackCodec(), Own(), Own(msgspec.json.encode, msgspec.json.decode), JsonCodec()]
+)
 async def test_arguments_and_results_keep_their_types(codec: Codec) -> None:
     app = new_app(codec=codec)
 
@@ -177,7 +179,7 @@ class TestMessagePack:
 
         with pytest.raises(InvalidArguments, match=said):
             send.job(value)
-        with pytest.raises(InvalidArguments, match="argument at: has no time zone"):
+        with pytest.raises(InvalidArguments, match=r"argument at: has no time zone"):
             send.job(1, NAIVE)
 
     def test_arguments_above_the_limit(self) -> None:
@@ -186,11 +188,11 @@ class TestMessagePack:
         @app.task
         def send(text: str) -> None: ...
 
-        with pytest.raises(PayloadTooLarge, match="the arguments are 12 bytes as MessagePack, the limit is 10"):
+        with pytest.raises(PayloadTooLarge, match=r"the arguments are 12 bytes as MessagePack, the limit is 10"):
             send.job("abcde")
 
     def test_damaged_bytes(self) -> None:
-        with pytest.raises(DecodeError, match="malformed|truncated"):
+        with pytest.raises(DecodeError, match=r"malformed|truncated"):
             MessagePackCodec().decode(b"\x81\xa1", dict[str, int])
         with pytest.raises(DecodeError, match=r"\$\[\.\.\.\]: expected int, got str"):
             MessagePackCodec().decode(MessagePackCodec().encode({"a": "b"}), dict[str, int])
@@ -236,7 +238,7 @@ class TestLies:
         @app.task
         def send(order: int) -> None: ...
 
-        with pytest.raises(PayloadTooLarge, match="the arguments are 3,000,000 bytes as own, the limit is 1,048,576"):
+        with pytest.raises(PayloadTooLarge, match=r"the arguments are 3,000,000 bytes as own, the limit is 1,048,576"):
             send.enqueue(9)
 
     def test_an_interrupt_is_no_fault_of_the_codec(self) -> None:
@@ -266,7 +268,9 @@ class TestLies:
                 await jobs[1].aresult(timeout=10)
         (failure,) = (await jobs[1].ainfo()).errors
         if not isinstance(error, KeyboardInterrupt):
-            assert failure.message == f"lying: stored arguments do not fit: codec 'own' cannot decode it: {_told(error)}"
+            assert (
+                failure.message == f"lying: stored arguments do not fit: codec 'own' cannot decode it: {_told(error)}"
+            )
 
     @pytest.mark.parametrize(
         ("encode", "said"),
@@ -295,7 +299,7 @@ class TestLies:
         async with app.worker():
             assert await job.aresult(timeout=10) == 1
         lies = True
-        with pytest.raises(DecodeError, match="one: the stored result does not fit the return type: expected int"):
+        with pytest.raises(DecodeError, match=r"one: the stored result does not fit the return type: expected int"):
             await job.aresult(timeout=10)
 
     async def test_an_unknown_codec_is_retried_by_policy(self) -> None:
@@ -353,7 +357,10 @@ class TestKnown:
             (object(), "object is no codec, it has no method encode()"),
             (Own(name="json"), "the name of codec Own is 'json', which is taken by json itself"),
             (Own(name="msgpack"), "which is taken by msgpack itself"),
-            *((Own(name=name), "it must be 1 to 32 of a-z, 0-9") for name in ("", "Own", "a b", "x" * 33, 7, "1a", None)),
+            *(
+                (Own(name=name), "it must be 1 to 32 of a-z, 0-9")
+                for name in ("", "Own", "a b", "x" * 33, 7, "1a", None)
+            ),
         ],
     )
     def test_what_is_no_codec(self, codec: Any, said: str) -> None:
@@ -367,13 +374,36 @@ class TestKnown:
         assert str(refused.value).startswith("codec: ")
 
     def test_two_of_one_name(self) -> None:
-        with pytest.raises(ConfigurationError, match="two codecs have the name 'own': Own and Other"):
+        with pytest.raises(ConfigurationError, match=r"two codecs have the name 'own': Own and Other"):
             new_app(codec=Other(), codecs=[Own()])
         assert new_app(codec=Own(), codecs=[Own(), JsonCodec(), MessagePackCodec()]).tasks == {}
 
+    def test_a_task_may_not_clash_with_the_app_and_then_nothing_is_included(self) -> None:
+        app, tasks = new_app(codecs=[Own()]), Tasks()
+        tasks.task(name="fine")(_one)
+        tasks.task(name="clash", codec=Other())(_one)
+        for call in (lambda: app.include(tasks), lambda: app.task(codec=Other())(_one)):
+            with pytest.raises(ConfigurationError, match="two codecs have the name 'own': Own and Other"):
+                call()
+        assert dict(app.tasks) == {}
+
+    async def test_the_codec_of_a_task_needs_no_word_to_the_app(self) -> None:
+        app, tasks = new_app(), Tasks()
+        task = tasks.task(name="one", codec=Own())(_one)
+        app.include(tasks)
+        job = await task.aenqueue()
+        async with app.worker():
+            assert await job.aresult(timeout=10) == 1
+        assert (await job.ainfo()).result == pickle.dumps(1)
+        assert await app.get_job(job.id).aresult(timeout=10) == 1
+
+    def test_codecs_are_a_list(self) -> None:
+        with pytest.raises(ConfigurationError, match="must be a list of codecs"):
+            new_app(codecs=MessagePackCodec())
+
     def test_the_codec_is_no_option_of_a_job(self) -> None:
         task = new_app().task(_one)
-        with pytest.raises(InvalidOptions, match="codec is not an option of a job"):
+        with pytest.raises(InvalidOptions, match=r"codec is not an option of a job"):
             task.options(codec=JsonCodec())  # type: ignore[call-arg]
 
 
@@ -395,7 +425,7 @@ class TestEncoded:
             spec = task.job_encoded(data, codec=name).spec
             assert (spec.codec, spec.args) == (name, data)
         assert task.job_encoded(b"\x81\xa6number\x01").spec.codec == "msgpack"
-        with pytest.raises(InvalidArguments, match="send: codec 'nosuch' is not known here"):
+        with pytest.raises(InvalidArguments, match=r"send: codec 'nosuch' is not known here"):
             task.job_encoded(b"{}", codec="nosuch")
 
     @pytest.mark.parametrize(
@@ -421,7 +451,7 @@ class TestEncoded:
     def test_a_limit_holds_for_them_too(self) -> None:
         task = new_app(max_args_bytes=12).task(name="send")(_send)
         assert task.job_encoded(b'{"number":1}').spec.args == b'{"number":1}'
-        with pytest.raises(PayloadTooLarge, match="send: the arguments are 13 bytes as JSON, the limit is 12"):
+        with pytest.raises(PayloadTooLarge, match=r"send: the arguments are 13 bytes as JSON, the limit is 12"):
             task.job_encoded(b'{"number": 1}')
 
     def test_a_text_about_nul_is_no_nul(self) -> None:

@@ -43,10 +43,7 @@ class Blocking:
     def commits_at_once(self) -> bool:
         """See `prinia.connection.carrier.Carrier`."""
         connection = self._connection
-        if connection.in_atomic_block:
-            return False
-        # Before it has connected it does not know.
-        connected = connection.connection is not None
+        connected = connection.connection is not None  # before, it does not know; an atomic block connects
         return bool(connection.autocommit if connected else connection.settings_dict["AUTOCOMMIT"])
 
     def driver_error(self, error: Exception, /) -> Exception | None:

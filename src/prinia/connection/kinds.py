@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache, lru_cache
 from importlib import import_module
 from typing import Any, NamedTuple, cast
 
@@ -64,45 +65,55 @@ def is_async(connection: object) -> bool:
 
 def carrier_of(connection: object) -> Carrier:
     """The connection as Prinia uses it. Raises `ConnectionKindError`."""
-    kind = _kind(connection)
-    carrier: Any = getattr(import_module(f"prinia.connection.{kind.module}"), kind.carrier)
-    return cast("Carrier", carrier(connection))
+    return cast("Carrier", _load(_kind(connection))(connection))
 
 
 def blocking(connection: object) -> BlockingCarrier:
     """The carrier of a blocking connection. Raises `ConnectionKindError` for an async one too."""
-    if is_async(connection):
+    kind = _kind(connection)
+    if kind.awaited:
         raise ConnectionKindError(
             f"a blocking call on an async connection ({_name(connection)}): await the call whose name begins with an "
             "a, such as aenqueue"
         )
-    return cast("BlockingCarrier", carrier_of(connection))
+    return cast("BlockingCarrier", _load(kind)(connection))
 
 
 def awaited(connection: object) -> AwaitedCarrier:
     """The carrier of an async connection. Raises `ConnectionKindError` for a blocking one too."""
-    if not is_async(connection):
+    kind = _kind(connection)
+    if not kind.awaited:
         raise ConnectionKindError(
             f"an awaited call on a blocking connection ({_name(connection)}): make the call whose name does not begin "
             "with an a, such as enqueue, without await"
         )
-    return cast("AwaitedCarrier", carrier_of(connection))
+    return cast("AwaitedCarrier", _load(kind)(connection))
+
+
+@cache
+def _load(kind: _Kind) -> Any:
+    return getattr(import_module(f"prinia.connection.{kind.module}"), kind.carrier)
 
 
 def _kind(connection: object) -> _Kind:
-    for names in _class_names(connection):
-        if kind := _KINDS.get(names):
-            return kind
-    hints = (hint for names in _class_names(connection) if (hint := _TAKE_FIRST.get(names)))
+    # The classes that it is of, and then those that it says it is of: wrappers pose as what they wrap.
+    classes = (type(connection), connection.__class__)
+    if kind := _find(*classes):
+        return kind
+    hints = (hint for names in _names(*classes) if (hint := _TAKE_FIRST.get(names)))
     raise ConnectionKindError(
         "an open connection or session is needed, of psycopg, psycopg2, asyncpg, SQLAlchemy or Django, not "
-        f"{_name(connection)}" + "".join(f"; {hint}" for hint in hints)
+        f"{_name(connection)}" + "".join(f"; {hint}" for hint in dict.fromkeys(hints))
     )
 
 
-def _class_names(connection: object) -> Iterator[tuple[str, str]]:
-    """The classes that it is of, and then those that it says it is of: wrappers pose as what they wrap."""
-    for kind in (type(connection), connection.__class__):
+@lru_cache(maxsize=64)
+def _find(*classes: type) -> _Kind | None:
+    return next((_KINDS[names] for names in _names(*classes) if names in _KINDS), None)
+
+
+def _names(*classes: type) -> Iterator[tuple[str, str]]:
+    for kind in classes:
         for base in kind.__mro__:
             yield base.__module__.partition(".")[0], base.__name__
 

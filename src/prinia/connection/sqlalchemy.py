@@ -30,10 +30,12 @@ class _SQLAlchemy:
     def check(self) -> None:
         """See `prinia.connection.carrier.Carrier`."""
         try:
-            self._check_open()
-            name = self._bind().dialect.name
+            bind = self._bind()
+            closed, name = getattr(bind, "closed", False), bind.dialect.name  # an engine is never closed
         except sys.modules["sqlalchemy.exc"].SQLAlchemyError as error:
             raise _unusable(error) from error
+        if closed:
+            raise ConnectionUnusable("the connection is closed")
         if name != "postgresql":
             raise ConnectionKindError(f"this connection of SQLAlchemy leads to {name}, and jobs live in PostgreSQL")
 
@@ -54,10 +56,6 @@ class _SQLAlchemy:
             # Over asyncpg an error of asyncpg's in a coat.
             return driver.__cause__ if isinstance(driver.__cause__, Exception) else driver
         return _unusable(error) if isinstance(error, known.SQLAlchemyError) else None
-
-    def _check_open(self) -> None:
-        """Raise an error, SQLAlchemy's or ours, unless statements can be run."""
-        raise NotImplementedError
 
     def _bind(self) -> Any:
         """The connection, or what the session will take one from."""
@@ -93,9 +91,6 @@ class OnConnection(_SQLAlchemy):
     def _connection(self) -> Any:
         return self._given
 
-    def _check_open(self) -> None:
-        _check_connection(self._given)
-
     def _bind(self) -> Any:
         return self._given
 
@@ -108,9 +103,6 @@ class OnSession(OnConnection):
 
     def _connection(self) -> Any:
         return self._given.connection()
-
-    def _check_open(self) -> None:
-        _check_session(self._given)
 
     def _bind(self) -> Any:
         return self._given.get_bind()
@@ -145,11 +137,8 @@ class OnAsyncConnection(_SQLAlchemy):
     async def _connection(self) -> Any:
         return self._given
 
-    def _check_open(self) -> None:
-        _check_connection(self._given)
-
     def _bind(self) -> Any:
-        return self._given.sync_connection
+        return self._given.sync_connection or self._given  # which says, when asked, that it has not been started
 
 
 class OnAsyncSession(OnAsyncConnection):
@@ -159,9 +148,6 @@ class OnAsyncSession(OnAsyncConnection):
 
     async def _connection(self) -> Any:
         return await self._given.connection()
-
-    def _check_open(self) -> None:
-        _check_session(self._given)
 
     def _bind(self) -> Any:
         return self._given.get_bind()
@@ -175,16 +161,6 @@ def on_scoped(scoped: Any) -> OnSession:
 def on_async_scoped(scoped: Any) -> OnAsyncSession:
     """An ``async_scoped_session``: the session of this scope."""
     return OnAsyncSession(scoped())
-
-
-def _check_connection(connection: Any) -> None:
-    if connection.closed:
-        raise ConnectionUnusable("the connection is closed")
-
-
-def _check_session(session: Any) -> None:
-    if not session.is_active:
-        raise ConnectionUnusable("the session's transaction has failed: roll it back first")
 
 
 def _statement(text: str) -> Any:

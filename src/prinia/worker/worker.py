@@ -48,7 +48,8 @@ class Worker:
     serves, by default those of its tasks. Up to ``concurrency`` jobs run at once; of those whose handlers are plain
     functions, up to ``threads``. A stop lets jobs finish for ``stop_timeout`` seconds. One claim takes
     up to ``claim_batch`` jobs, 500 at most. It beats every ``heartbeat`` seconds and declares others dead after
-    ``dead_after`` seconds of silence. Raises `ConfigurationError` for what makes no sense, before anything starts.
+    ``dead_after`` seconds of silence. ``hooks`` has what surrounds its jobs, as an app does. Raises
+    `ConfigurationError` for what makes no sense, before anything starts.
 
     While it is idle it is rung when there is work, over one LISTEN connection that all workers of an event loop
     share, and looks at the due times of what is scheduled. ``poll`` says when it looks besides, as a net below that:
@@ -141,8 +142,12 @@ class Worker:
     async def run(self) -> None:
         """Work until `stop`; the database being away is waited out. Cancelling it stops at once, in order.
 
+        It registers, opens its resources, calls the start hooks, and then claims; at the end, once the last outcome is
+        recorded and it has left the register, it calls the stop hooks and closes the resources.
+
         Raises `StorageError` when the database is there at the start and refuses, for example `MigrationsPending`,
-        whose text has the command to run. One call at a time; after its end it may be called again.
+        whose text has the command to run; `ResourceError` and `HookError` when a resource or a start hook fails, with
+        nothing claimed and all closed again. One call at a time; after its end it may be called again.
         """
         await self._run(asyncio.Event())
 
@@ -180,7 +185,7 @@ class Worker:
             loop.call_soon_threadsafe(lambda: None if self._stops else self.stop())
 
     async def __aenter__(self) -> Self:
-        """Start in the background; registered when this returns, unless the database is away."""
+        """Start in the background; ready to claim when this returns, unless the database is away. Raises as `run`."""
         if self._background is not None:
             raise ConfigurationError(f"worker {self.name} runs already; make another Worker to run a second one")
         tried = asyncio.Event()

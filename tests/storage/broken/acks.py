@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 from uuid import UUID
 
@@ -158,6 +159,14 @@ class FlushCut(Broken):
     class consumer_class(MemoryConsumer):
         async def ack(self, acks: Sequence[Ack], /) -> Receipt:
             return await super().ack(acks[:1000])
+
+
+class EndsUntold(Broken):
+    """A receipt does not say that a job had ended otherwise."""
+
+    class consumer_class(MemoryConsumer):
+        async def ack(self, acks: Sequence[Ack], /) -> Receipt:
+            return replace(await super().ack(acks), ended={})
 
 
 class EmptyFlushRefused(Broken):

@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from prinia.job import JobRecord, JobState
+from prinia.storage.memory.consumer import MemoryConsumer
 from prinia.storage.memory.pulse import MemoryPulse
 from prinia.storage.memory.rows import LiveJob
 from prinia.storage.memory.tables import Tables
@@ -73,6 +74,23 @@ class CancelForgotten(Broken):
         def release(self, job: LiveJob, now: datetime, *, delay: float = 0.0) -> None:
             job.cancel_by = None
             super().release(job, now, delay=delay)
+
+
+class CancelUnheard(Broken):
+    """A worker never hears that somebody asked to cancel a job it runs."""
+
+    class consumer_class(MemoryConsumer):
+        async def cancel_requests(self) -> dict[int, str]:
+            return {}
+
+
+class CancelHeardByAll(Broken):
+    """A worker hears of cancel requests for the jobs of others, too."""
+
+    class consumer_class(MemoryConsumer):
+        async def cancel_requests(self) -> dict[int, str]:
+            with self._tables.lock:
+                return {job.id: job.cancel_by for job in self._tables.live.values() if job.cancel_by is not None}
 
 
 class CancelBeatsResult(Broken):

@@ -50,20 +50,19 @@ class Callers:
         """`prinia.storage.protocol.Pushes.push`."""
         ahead = chunks(jobs)
         first, second = next(ahead, []), next(ahead, [])
-        with self._pools.connection() as connection:
+        with _busy_keys(), self._pools.connection() as connection:
             if not second:
                 return self.push_within(connection, first)
-            with _busy_keys():
-                return self._bulk.push(connection, _chain(first, second, ahead))
+            return self._bulk.push(connection, _chain(first, second, ahead))
 
     async def apush(self, jobs: Iterable[JobSpec] | AsyncIterable[JobSpec], /) -> Sequence[Pushed]:
         """`push`, awaited."""
         ahead = achunks(jobs)
         first, second = await anext(ahead, []), await anext(ahead, [])
-        async with self._pools.aconnection() as connection:
-            if not second:
-                return await self.apush_within(connection, first)
-            with _busy_keys():
+        with _busy_keys():
+            async with self._pools.aconnection() as connection:
+                if not second:
+                    return await self.apush_within(connection, first)
                 return await self._bulk.apush(connection, _achain(first, second, ahead))
 
     def push_within(self, connection: Any, jobs: Iterable[JobSpec], /) -> Sequence[Pushed]:

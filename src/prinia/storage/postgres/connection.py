@@ -126,6 +126,8 @@ class AsyncLine:
         self.direct = True
         #: Two that need a connection at once must not both open one.
         self._connecting = asyncio.Lock()
+        #: A pipeline and its transaction belong to one statement; one that is cancelled drops its own connection only.
+        self._running = asyncio.Lock()
         #: How often it connected; who remembers things about a session compares.
         self.session = 0
 
@@ -162,8 +164,12 @@ class AsyncLine:
         return connection
 
     async def run(self, sql: Statement, params: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
-        """Run one statement, in a transaction of its own. A call that is cancelled or fails drops the connection
-        unless it is known to be in order."""
+        """Run one statement, in a transaction of its own; a second caller waits. A call that is cancelled or fails
+        drops the connection unless it is known to be in order."""
+        async with self._running:
+            return await self._run(sql, params)
+
+    async def _run(self, sql: Statement, params: Mapping[str, Any] | None) -> list[tuple[Any, ...]]:
         connection = await self.connect()
         try:
             with translated(self._schema):

@@ -94,7 +94,9 @@ class PostgresConsumer:
         self._suspects = False
         #: The server's time at the first statement of the last claim. (Microseconds survive in a float.)
         self._looked_at = math.inf
-        self._with_history: set[int] = set()
+        #: Jobs that have an error history, and the token of their latest claim: that may be there before the answer to
+        #: the ack of the claim before it.
+        self._with_history: dict[int, int] = {}
         self._statements = {size: sql.query("claim", limit=str(size)) for size in CLAIM_SIZES}
         self._claim_alone = sql.query("claim_alone")
         self._look = sql.query("look")
@@ -259,7 +261,7 @@ class PostgresConsumer:
                 ids, tasks, queues, priorities, attempts, max_attempts, crashes, args, extras, strict=True
             )
         ]
-        self._with_history.update(job.id for job in jobs if job.attempt > 1 or job.crashes)
+        self._with_history.update((job.id, token) for job in jobs if job.attempt > 1 or job.crashes)
         return jobs
 
     async def _look_around(self) -> float | None:
@@ -284,13 +286,16 @@ class PostgresConsumer:
     async def ack(self, acks: Sequence[Ack], /) -> Receipt:
         """`prinia.storage.protocol.Consumer.ack`: one statement for what is simply completed, one for the rest."""
         acks = list({(ack.id, ack.token): ack for ack in acks}.values())
-        plain = [ack for ack in acks if ack.kind is AckKind.COMPLETE and ack.id not in self._with_history]
-        other = [ack for ack in acks if ack.kind is not AckKind.COMPLETE or ack.id in self._with_history]
+        known = self._with_history
+        plain = [ack for ack in acks if ack.kind is AckKind.COMPLETE and ack.id not in known]
+        other = [ack for ack in acks if ack.kind is not AckKind.COMPLETE or ack.id in known]
         unsettled, _ = await self._flush(plain, self._complete, complete_params) if plain else ([], ())
         left, cancelled = await self._flush(other, self._ack, ack_params) if other else ([], ())
         ended = dict.fromkeys(cancelled, JobState.CANCELLED)
         receipt = await self._settled([*unsettled, *left], ended) if unsettled or left else Receipt(ended=ended)
-        self._with_history.difference_update(ack.id for ack in other if ack.id not in receipt.busy)
+        for ack in other:
+            if known.get(ack.id) == ack.token and ack.id not in receipt.busy:
+                del known[ack.id]
         return receipt
 
     async def _flush(

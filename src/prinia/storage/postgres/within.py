@@ -37,12 +37,14 @@ class OnConnection:
 
     @contextlib.contextmanager
     def savepoint(self) -> Iterator[None]:
-        """All or nothing within the caller's transaction. Only its beginning is translated: an error of the block may
-        be the caller's own."""
+        """All or nothing within the caller's transaction. An error of the block, which may be the caller's own, comes
+        out as it is."""
         with contextlib.ExitStack() as scope:
             with _translated(self._carrier, self._schema):
                 scope.enter_context(self._carrier.savepoint())
             yield
+            with _translated(self._carrier, self._schema):
+                scope.close()
 
 
 class OnAsyncConnection:
@@ -66,6 +68,8 @@ class OnAsyncConnection:
             with _translated(self._carrier, self._schema):
                 await scope.enter_async_context(self._carrier.savepoint())
             yield
+            with _translated(self._carrier, self._schema):
+                await scope.aclose()
 
 
 @contextlib.contextmanager

@@ -56,6 +56,37 @@ class CancelPromises(ConformanceBase):
             await bench.in_state(id, state)
 
     @promise
+    async def test_a_worker_hears_of_cancel_requests(self, bench: Bench) -> None:
+        """A worker is told which of the jobs it has claimed somebody asked to cancel, and why; of no others."""
+        worker, other = await bench.worker(), await bench.worker("b")
+        mine, untouched = await bench.push(job(), job())
+        [theirs] = await bench.push(job(queue="b"))
+        claimed = {one.id: one for one in await worker.collect(2)}
+        await other.one()
+        [waiting] = await bench.push(job(delay=600))
+        assert dict(await worker.consumer.cancel_requests()) == {}
+        assert await bench.storage.acancel([mine, theirs, waiting], by="Ada") == 3
+        requests = await worker.consumer.cancel_requests()
+        assert list(requests) == [mine]
+        assert "Ada" in requests[mine]
+        await bench.finish(claimed[mine], worker)
+        assert dict(await worker.consumer.cancel_requests()) == {}
+        await bench.finish(claimed[untouched], worker)
+
+    @promise
+    async def test_a_receipt_tells_what_a_cancel_request_ended(self, bench: Bench) -> None:
+        """The receipt names the jobs whose retry or snooze became their end, the first time and when sent again."""
+        worker = await bench.worker()
+        for kind in AckKind:
+            id = await bench.push_one()
+            sent = ack(await worker.one(), kind)
+            assert await bench.storage.acancel([id], by="Ada") == 1
+            ended = {id: JobState.CANCELLED} if kind in (AckKind.RETRY, AckKind.SNOOZE) else {}
+            for _ in range(2):
+                receipt = await worker.ack(sent)
+                assert (receipt.lost, receipt.busy, dict(receipt.ended)) == (frozenset(), frozenset(), ended)
+
+    @promise
     async def test_a_marked_job_is_cancelled_when_its_worker_dies(self, bench: Bench) -> None:
         """A rescue ends a job that was marked while running, instead of bringing it back."""
         id = await bench.push_one()

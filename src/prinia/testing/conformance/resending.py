@@ -67,7 +67,7 @@ class ResendPromises(ConformanceBase):
 
     @promise
     async def test_the_first_outcome_stands(self, bench: Bench) -> None:
-        """Another outcome for a claim whose first was recorded changes nothing."""
+        """Another outcome for a claim whose first was recorded changes nothing; the receipt tells how the job ended."""
         worker = await bench.worker()
         for first, state in ((AckKind.COMPLETE, JobState.COMPLETED), (AckKind.RETRY, JobState.RETRYING)):
             id = await bench.push_one()
@@ -75,8 +75,10 @@ class ResendPromises(ConformanceBase):
             await worker.recorded(ack(claimed, first, delay=600))
             before = await bench.in_state(id, state)
             for kind in AckKind:
-                await worker.ack(ack(claimed, kind, error=failure(9, "too late"), result=b"2", reason="too late"))
+                late = ack(claimed, kind, error=failure(9, "too late"), result=b"2", reason="too late")
+                receipt = await worker.ack(late)
                 assert await bench.find(id) == before
+                assert dict(receipt.ended) == ({id: state} if state.final and kind is not first else {})
 
     @promise
     async def test_an_old_ack_does_not_touch_the_next_claim(self, bench: Bench) -> None:

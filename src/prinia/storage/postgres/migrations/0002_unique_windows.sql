@@ -48,6 +48,7 @@ begin
     replaced := false;
     -- Each statement sees what was committed before it, so what one has seen may not hold for the next: then again.
     loop
+        holder := null;
         if unique_for is null then
             insert into {schema}.jobs select spec.* on conflict (unique_hash) where unique_hash is not null do nothing;
             exit when found;

@@ -33,5 +33,6 @@ due as (
             limit 1
       ) next
 )
-select marks.*, greatest(extract(epoch from (select at from due) - statement_timestamp()), 0)::float8
+select marks.*,
+       (select greatest(extract(epoch from due.at - statement_timestamp()), 0)::float8 from due where due.at is not null)
   from (select array_agg(queue), array_agg(priority), array_agg(scheduled_at), array_agg(id) from passed) marks
