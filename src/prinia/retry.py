@@ -122,8 +122,10 @@ def follow(rule: RetryRule, error: Exception, attempt: int) -> RetryPolicy | Lit
         follow({OSError: Fixed(1), Exception: False}, TimeoutError(), attempt=1)   # Fixed(1)
     """
     if isinstance(rule, Mapping):
-        answers = (rule[kind] for kind in type(error).__mro__ if kind in rule)
-        return next(answers, DEFAULT_RETRY)
+        for kind in type(error).__mro__:
+            if kind in rule:
+                return rule[kind]
+        return DEFAULT_RETRY
     answer = rule(error, attempt)
     if answer is None:
         return DEFAULT_RETRY

@@ -74,10 +74,12 @@ def send(app: Prinia) -> SyncTask[[int], int]:
 @contextmanager
 def connected(kind: type[User], shop: Shop) -> Iterator[User]:
     user = kind(shop.dsn)
-    yield user
-    user.close()
-    if isinstance(user, AsyncUser):
-        user.shut()
+    try:
+        yield user
+    finally:
+        user.close()
+        if isinstance(user, AsyncUser):
+            user.shut()
 
 
 @pytest.fixture(params=KINDS, ids=lambda kind: kind.kind)

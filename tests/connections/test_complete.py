@@ -233,9 +233,13 @@ def test_execute_is_enough_and_public_has_none(run: Run, shop: Shop) -> None:
         user.execute("rollback to mine")
         user.execute("reset role")
         user.execute(f"grant execute on function prinia.complete to {role}")
-        user.execute("create table pg_temp.jobs (id bigint)")
+        user.execute("create schema evil")
+        user.execute(
+            "create function evil.statement_timestamp() returns timestamptz language sql as 'select null::timestamptz'"
+        )
+        user.execute(f"grant usage on schema evil to {role}")
         user.execute(f"set local role {role}")
-        user.execute("set local search_path = pg_temp")
+        user.execute("set local search_path = evil, pg_catalog")
         assert complete(user, run)
         user.execute("reset role")
         assert user.within.execute("select id from prinia.archive").fetchall() == [(run.id,)]

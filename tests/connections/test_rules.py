@@ -27,7 +27,7 @@ from prinia import (
 )
 
 from . import users
-from .conftest import CHUNK, Shop, order
+from .conftest import CHUNK, Shop, connected, order
 from .users import User
 
 Send = SyncTask[[int], int]
@@ -142,14 +142,13 @@ def test_a_held_key_has_its_holder(user: User, shop: Shop, send: Send) -> None:
 
 
 def test_a_busy_key_says_so(user: User, app: Prinia, send: Send, shop: Shop) -> None:
-    holder = users.Psycopg(shop.dsn)
-    holder.enqueue(send.options(unique="k"), 1)
-    user.begin()
-    user.execute("set local lock_timeout = '10ms'")
-    with pytest.raises(UniqueBusy, match="still open"):
-        user.enqueue(send.options(unique="k"), 1)
-    user.rollback()
-    holder.close()
+    with connected(users.Psycopg, shop) as holder:
+        holder.enqueue(send.options(unique="k"), 1)
+        user.begin()
+        user.execute("set local lock_timeout = '10ms'")
+        with pytest.raises(UniqueBusy, match="still open"):
+            user.enqueue(send.options(unique="k"), 1)
+        user.rollback()
 
 
 # -- connections that commit at once ----------------------------------------------------------------------------------

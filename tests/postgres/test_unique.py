@@ -74,8 +74,9 @@ async def test_sixteen_replace_at_the_ack_while_others_claim(lab: Lab, racers: l
                 stolen += await thief.claimed()
 
         stealing = asyncio.create_task(steal())
-        pushes = [push(racer, numbered(next(numbers))) for racer in racers]
-        *answers, _ = await asyncio.gather(*pushes, owner.recorded(ack(held, kind)))
+        racing = asyncio.gather(*(push(racer, numbered(next(numbers))) for racer in racers))
+        await owner.recorded(ack(held, kind))
+        answers = await racing
         done.set()
         await stealing
         stolen += await thief.claimed()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cache, lru_cache
+from functools import cache
 from importlib import import_module
 from typing import Any, NamedTuple, cast
 
@@ -98,18 +98,14 @@ def _load(kind: _Kind) -> Any:
 def _kind(connection: object) -> _Kind:
     # The classes that it is of, and then those that it says it is of: wrappers pose as what they wrap.
     classes = (type(connection), connection.__class__)
-    if kind := _find(*classes):
-        return kind
+    for names in _names(*classes):
+        if kind := _KINDS.get(names):
+            return kind
     hints = (hint for names in _names(*classes) if (hint := _TAKE_FIRST.get(names)))
     raise ConnectionKindError(
         "an open connection or session is needed, of psycopg, psycopg2, asyncpg, SQLAlchemy or Django, not "
         f"{_name(connection)}" + "".join(f"; {hint}" for hint in dict.fromkeys(hints))
     )
-
-
-@lru_cache(maxsize=64)
-def _find(*classes: type) -> _Kind | None:
-    return next((_KINDS[names] for names in _names(*classes) if names in _KINDS), None)
 
 
 def _names(*classes: type) -> Iterator[tuple[str, str]]:

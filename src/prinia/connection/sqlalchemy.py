@@ -50,11 +50,9 @@ class _SQLAlchemy:
 
     def driver_error(self, error: Exception, /) -> Exception | None:
         """See `prinia.connection.carrier.Carrier`."""
-        known = sys.modules["sqlalchemy.exc"]
+        known: Any = sys.modules["sqlalchemy.exc"]
         if isinstance(error, known.DBAPIError):
-            driver = error.orig
-            # Over asyncpg an error of asyncpg's in a coat.
-            return driver.__cause__ if isinstance(driver.__cause__, Exception) else driver
+            return getattr(error, "orig", None)
         return _unusable(error) if isinstance(error, known.SQLAlchemyError) else None
 
     def _bind(self) -> Any:

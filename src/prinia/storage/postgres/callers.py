@@ -49,7 +49,8 @@ class Callers:
     def push(self, jobs: Iterable[JobSpec], /) -> Sequence[Pushed]:
         """`prinia.storage.protocol.Pushes.push`."""
         ahead = chunks(jobs)
-        first, second = next(ahead, []), next(ahead, [])
+        first: list[JobSpec] = next(ahead, [])
+        second: list[JobSpec] = next(ahead, [])
         with _busy_keys(), self._pools.connection() as connection:
             if not second:
                 return self.push_within(connection, first)
@@ -58,7 +59,8 @@ class Callers:
     async def apush(self, jobs: Iterable[JobSpec] | AsyncIterable[JobSpec], /) -> Sequence[Pushed]:
         """`push`, awaited."""
         ahead = achunks(jobs)
-        first, second = await anext(ahead, []), await anext(ahead, [])
+        first: list[JobSpec] = await anext(ahead, [])
+        second: list[JobSpec] = await anext(ahead, [])
         with _busy_keys():
             async with self._pools.aconnection() as connection:
                 if not second:

@@ -77,8 +77,8 @@ class Sql:
         return self.render(text, escape=True).encode()
 
     def call(self, name: str) -> str:
-        """The text of ``queries/NAME.sql`` for a caller's connection of any kind: its one parameter stands as ``{text}``,
-        and nothing is escaped."""
+        """The text of ``queries/NAME.sql`` for a caller's connection of any kind: its one parameter stands as
+        ``{text}``, and nothing is escaped."""
         return self.render(_statement(name))
 
     def part(self, name: str) -> str:

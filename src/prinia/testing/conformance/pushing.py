@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from time import monotonic
+from typing import Any
 
 from prinia.errors import DuplicateJob
 from prinia.job import ClaimedExtras, JobRecord, JobSpec, JobState, UniqueKey
@@ -17,28 +18,24 @@ from prinia.testing.conformance.bench import Bench, ConformanceBase, call, job, 
 MANY = 2600
 OTHER = "other \u00e9 \\N"
 PAST, FUTURE = datetime(2020, 1, 2, 3, 4, 5, 678901, tzinfo=UTC), datetime(2200, 1, 1, tzinfo=UTC)
+_OPTIONS: tuple[dict[str, Any], ...] = (
+    {},
+    {"queue": OTHER, "task": "t\U0001f600"},
+    {"priority": -100, "max_attempts": 10_000, "max_crashes": 0, "rerun_after_crash": False},
+    {"priority": 100, "timeout": 0.1},
+    {"delay": 600.000001},
+    {"scheduled_at": FUTURE, "expires_at": FUTURE},
+    {"scheduled_at": PAST - timedelta(1), "expires_in": 3600.5},
+    {"expires_at": PAST, "codec": "msgpack"},
+    {"retry": Exponential(start=7)},
+    {"retry": Delays((1, 2.5))},
+    {"tags": ("", "a,b", '"{}\\', "\u00e9")},
+    {"meta": {"deep": [1, {"\u00e9": None}], "text": "\\"}},
+    {"meta": {"n": 1}},
+    {"meta": {"n": True}},
+)
 #: Jobs with every option there is, numbered by their arguments.
-VARIED = [
-    job(args=b"%d" % number, **fields)
-    for number, fields in enumerate(
-        (
-            {},
-            {"queue": OTHER, "task": "t\U0001f600"},
-            {"priority": -100, "max_attempts": 10_000, "max_crashes": 0, "rerun_after_crash": False},
-            {"priority": 100, "timeout": 0.1},
-            {"delay": 600.000001},
-            {"scheduled_at": FUTURE, "expires_at": FUTURE},
-            {"scheduled_at": PAST - timedelta(1), "expires_in": 3600.5},
-            {"expires_at": PAST, "codec": "msgpack"},
-            {"retry": Exponential(start=7)},
-            {"retry": Delays((1, 2.5))},
-            {"tags": ("", "a,b", '"{}\\', "\u00e9")},
-            {"meta": {"deep": [1, {"\u00e9": None}], "text": "\\"}},
-            {"meta": {"n": 1}},
-            {"meta": {"n": True}},
-        )
-    )
-]
+VARIED = [job(args=b"%d" % number, **fields) for number, fields in enumerate(_OPTIONS)]
 
 
 class PushPromises(ConformanceBase):

@@ -106,6 +106,7 @@ declare
     windows double precision[];
     rules text[];
     nr integer;
+    spec {schema}.jobs;
     taken record;
     answered bigint[] := '{}';
     holders bigint[] := '{}';
@@ -138,16 +139,22 @@ begin
          where r.unique_hash is not null
          order by r.unique_hash, r.ordinality
     loop
-        select * into taken from {schema}.take_key(specs[nr], windows[nr], rules[nr] = 'replace');
+        spec := specs[nr];
+        if windows[nr] is null then
+            -- Most keys are free; without a call that is a quarter faster.
+            insert into {schema}.jobs select spec.* on conflict (unique_hash) where unique_hash is not null do nothing;
+            continue when found;
+        end if;
+        select * into taken from {schema}.take_key(spec, windows[nr], rules[nr] = 'replace');
         continue when taken.holder is null;
         if rules[nr] = 'raise' then
             raise exception using errcode = 'unique_violation',
-                message = format('job %s already has the unique key %L', taken.holder, specs[nr].unique_key);
+                message = format('job %s already has the unique key %L', taken.holder, spec.unique_key);
         end if;
-        answered := answered || specs[nr].id;
+        answered := answered || spec.id;
         holders := holders || taken.holder;
         if not taken.replaced then
-            kept := kept || specs[nr].id;
+            kept := kept || spec.id;
         end if;
     end loop;
     if enqueue.bell then
