@@ -351,6 +351,27 @@ async def test_whatever_a_listener_raises_harms_nothing(
     assert told_of == ["completed", "started", "stopped"]  # once each, however often
 
 
+async def test_a_listener_that_cancels_its_own_task_is_told_on(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
+    seen: list[EventKind] = []
+
+    @shop.app.on_event
+    async def suicidal(event: Event) -> None:
+        seen.append(event.kind)
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+
+    @shop.app.task(name="t")
+    async def t() -> None: ...
+
+    async with worker_of(shop):
+        await (await t.aenqueue()).aresult(timeout=10)
+        await until(lambda: len(seen) == 2)
+        await (await t.aenqueue()).aresult(timeout=10)
+    assert seen == [EventKind.STARTED, EventKind.COMPLETED] * 2 + [EventKind.STOPPED]
+    assert "told of started, raised" in caplog.text
+
+
 async def test_a_listener_that_hangs_holds_up_nobody_but_itself(
     shop: Shop, heard: Heard, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -373,7 +394,7 @@ async def test_a_listener_that_hangs_holds_up_nobody_but_itself(
     @shop.app.task(name="t")
     async def t() -> None: ...
 
-    async with worker_of(shop) as worker:
+    async with asyncio.timeout(20), worker_of(shop) as worker:
         for _ in range(4):
             await (await t.aenqueue()).aresult(timeout=10)
         await until(lambda: len(heard.events) == 8)

@@ -27,9 +27,9 @@ class Pushes(Protocol):
     A unique key is held by the job that took it, while that is live or for the key's window. A job whose key is held
     is not stored: its answer has the holder's id and ``created=False``. When its key says ``raise``,
     `prinia.errors.DuplicateJob` is raised and none is stored. When it says ``replace`` and the holder waits, it takes
-    the holder's place: the id stays, and the end of a window; arguments, options and due time are the new ones, attempts,
-    crashes and errors start anew. A holder that runs or has ended is kept. A job earlier in the same push is a holder
-    like any other.
+    the holder's place: the id stays, and the end of a window; arguments, options and due time are the new ones,
+    attempts, crashes and errors start anew. A holder that runs or has ended is kept. A job earlier in the same push is
+    a holder like any other.
     """
 
     def push(self, jobs: Iterable[JobSpec], /) -> Sequence[Pushed]:

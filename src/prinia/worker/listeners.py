@@ -90,16 +90,19 @@ class Ear:
             self._complain(what, "gave a coroutine and was not recognised: make it an 'async def'")
 
     async def _work_off(self, queue: deque[tuple[str, tuple[Any, ...]]]) -> None:
-        what = "nothing yet"
+        task = asyncio.current_task()
         while not self._given_up and (queue or not self._closing):
+            if not queue:
+                self._filled.clear()
+                await self._filled.wait()  # a cancellation here is the end of the event loop
+                continue
+            what, arguments = queue.popleft()
             try:
-                if queue:
-                    what, arguments = queue.popleft()
-                    await self._function(*arguments)  # type: ignore[misc]
-                else:
-                    self._filled.clear()
-                    await self._filled.wait()
-            except BaseException as error:  # it may cancel itself, too
+                await self._function(*arguments)  # type: ignore[misc]
+                if task is not None and task.cancelling():
+                    task.uncancel()
+                    await asyncio.sleep(0)  # where a cancellation of its own task strikes
+            except BaseException as error:  # down to SystemExit, and to cancelling its own task
                 if not self._given_up:
                     self._complain(what, "raised", error=error)
 
