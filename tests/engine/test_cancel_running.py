@@ -27,7 +27,8 @@ async def test_a_running_job_is_cancelled(shop: Shop) -> None:
             seen.append(ctx.cancel_requested and ctx.stopping)
             raise
 
-    async with shop.worker() as worker:
+    told: list[str | None] = []
+    async with shop.worker(on_event=lambda event: told.append(event.reason)) as worker:
         job = await long.aenqueue()
         await until(lambda: worker.stats.running == 1)
         assert await job.acancel(by="Ada")
@@ -38,6 +39,7 @@ async def test_a_running_job_is_cancelled(shop: Shop) -> None:
     record = shop.record(job.id)
     assert (record.reason, record.attempt, record.errors) == ("cancelled by Ada", 1, ())
     assert seen == [True]
+    assert told == [None, "cancelled by Ada", None]  # of its start, its end, and the worker's
 
 
 async def test_a_waiting_job_ends_at_once(shop: Shop) -> None:

@@ -141,7 +141,14 @@ async def test_a_job_follows_the_function(shop: Shop) -> None:
 
 
 async def test_the_jobs_own_policy_goes_first(shop: Shop) -> None:
-    assert await fate(shop, KeyError(), retry={KeyError: False}, options={"retry": Fixed(300)}) == 300
+    asked: list[Exception] = []
+
+    def rule(error: Exception, attempt: int) -> bool:
+        asked.append(error)
+        return False
+
+    assert await fate(shop, KeyError(), retry=rule, options={"retry": Fixed(300)}) == 300
+    assert asked == []
 
 
 async def test_attempts_are_counted_all_the_same(shop: Shop) -> None:

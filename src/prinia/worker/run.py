@@ -338,12 +338,12 @@ class Runner:
         run.deadline = self._deadlines.add(run, CLEANUP)
 
     def _retry_after(self, job: ClaimedJob, outcome: Outcome) -> RetryPolicy | Literal[False]:
-        """What the rule of the job's task says of this failure."""
+        """What the rule of the job's task says of this failure. A job with a policy of its own needs none."""
         rule = self._retry.get(job.task)
         if rule is None or not isinstance(outcome, Failed) or outcome.error is None:
             return DEFAULT_RETRY
         if job.extras is not None and job.extras.retry is not None:
-            return job.extras.retry
+            return DEFAULT_RETRY
         try:
             return follow(rule, outcome.error, job.attempt)
         except BaseException:  # whatever a rule does, the job's failure is recorded
