@@ -17,7 +17,6 @@ import typing
 
 from prinia.app import Prinia
 from prinia.client import AppAWithin, AppWithin
-from prinia.codec import Codec, JsonCodec, MessagePackCodec
 from prinia.context import INJECTED, Context, WorkerContext
 from prinia.errors import (
     ColourError,
@@ -58,6 +57,7 @@ from prinia.middleware import CallNext, Middleware
 from prinia.newjob import AWithin, NewJob, Within
 from prinia.options import DeclareOptions, JobOptions, StoredOptions, TaskOptions
 from prinia.outcome import Cancel, Fail, Retry, Snooze, Steering
+from prinia.payload.codec import Codec, JsonCodec, MessagePackCodec
 from prinia.polling import Poll, PollBackoff
 from prinia.registry import Tasks
 from prinia.retry import Delays, Exponential, Fixed, RetryPolicy

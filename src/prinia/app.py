@@ -11,8 +11,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 
 from prinia.client import AppAWithin, AppWithin, Client
-from prinia.codec import Codec
-from prinia.coding import Codecs
 from prinia.colour import refuse_in_loop
 from prinia.connection import AnyAsync, SyncConn, is_async
 from prinia.discovery import check_modules, import_module
@@ -24,6 +22,8 @@ from prinia.job import MAX_ARGS_BYTES
 from prinia.middleware import Enqueuing, Middleware
 from prinia.newjob import NewJob
 from prinia.options import JobOptions
+from prinia.payload.codec import Codec
+from prinia.payload.coding import Codecs
 from prinia.pending import Pending
 from prinia.polling import Poll
 from prinia.registry import AnyTask, Registry, Tasks

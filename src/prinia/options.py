@@ -11,13 +11,13 @@ from typing import Any, TypedDict, cast, get_args
 
 import msgspec
 
-from prinia.codec import Codec, JsonCodec, naive_time_in
-from prinia.coding import Coder, as_coder
 from prinia.errors import ConfigurationError, InvalidOptions, NotStorable
 from prinia.job import MAX_NAME_LENGTH, MAX_PRIORITY, MIN_PRIORITY, OnConflict, UniqueKey
+from prinia.payload.codec import Codec, JsonCodec, naive_time_in
+from prinia.payload.coding import Coder, as_coder
+from prinia.payload.storable import find_culprit, text_fault
 from prinia.reactions import OnFailure, OnSuccess, read_reactions
 from prinia.retry import LONGEST_DELAY, RetryFunction, RetryMapping, RetryPolicy
-from prinia.storable import find_culprit, text_fault
 
 MAX_UNIQUE_LENGTH = 1000
 MAX_ATTEMPTS = 10_000

@@ -8,8 +8,6 @@ from collections.abc import Callable, Coroutine, Mapping
 from types import MappingProxyType
 from typing import Any, ParamSpec, TypeVar, Unpack, cast, overload
 
-from prinia.codec import naive_time_in
-from prinia.coding import Codecs, Coder, shown_name
 from prinia.errors import (
     ConfigurationError,
     DecodeError,
@@ -22,7 +20,9 @@ from prinia.handle import Job, Waiter
 from prinia.job import JobRecord, JobSpec
 from prinia.newjob import Enqueues, NewJob
 from prinia.options import DeclareOptions, TaskOptions, job_fields, task_fields, text
-from prinia.storable import find_culprit
+from prinia.payload.codec import naive_time_in
+from prinia.payload.coding import Codecs, Coder, shown_name
+from prinia.payload.storable import find_culprit
 from prinia.task import AsyncTask, DeclareDecorator, DeclaredTask, Decorator, Definition, SyncTask, Task
 
 P = ParamSpec("P")

@@ -18,7 +18,7 @@ from typing import Any, Literal, TypeAlias
 
 from prinia.context import INJECTED, Context, WorkerContext
 from prinia.errors import ConfigurationError
-from prinia.signature import qualified, read_hints
+from prinia.payload.signature import qualified, read_hints
 from prinia.task import Task
 
 Scope: TypeAlias = Literal["app", "worker", "job"]

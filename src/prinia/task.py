@@ -9,8 +9,6 @@ from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, Protocol, Self, TypeVar, Unpack, overload
 
-from prinia.arguments import Arguments
-from prinia.coding import JSON, Codecs, Coder, for_arguments, shown_name
 from prinia.colour import refuse_in_loop
 from prinia.connection import AnyAsync, SyncConn, is_async
 from prinia.context import Context, WorkerContext
@@ -26,9 +24,11 @@ from prinia.handle import Job, check_id
 from prinia.job import DEFAULT_QUEUE, MAX_RESULT_BYTES, JobRecord, JobSpec
 from prinia.newjob import AWithin, Enqueues, NewJob, Within
 from prinia.options import JobOptions, check_codec, check_names, job_fields, task_fields, text
+from prinia.payload.arguments import Arguments
+from prinia.payload.coding import JSON, Codecs, Coder, for_arguments, shown_name
+from prinia.payload.signature import qualified, read_signature
 from prinia.pending import Pending
 from prinia.reactions import Reactions, read_reactions
-from prinia.signature import qualified, read_signature
 
 P = ParamSpec("P")
 R = TypeVar("R")

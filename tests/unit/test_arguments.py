@@ -15,8 +15,8 @@ import msgspec
 import pytest
 
 from prinia import INJECTED, Context, DecodeError, InvalidArguments, PayloadTooLarge, TaskDefinitionError
-from prinia.arguments import Arguments
-from prinia.signature import read_signature
+from prinia.payload.arguments import Arguments
+from prinia.payload.signature import read_signature
 
 NAIVE = datetime(2030, 1, 2, 3, 4, 5)  # noqa: DTZ001
 AWARE = NAIVE.replace(tzinfo=UTC)

@@ -12,9 +12,9 @@ from uuid import UUID
 import msgspec
 import pytest
 
-from prinia.codec import JsonCodec
 from prinia.errors import DecodeError, NotStorable
-from prinia.storable import find_culprit
+from prinia.payload.codec import JsonCodec
+from prinia.payload.storable import find_culprit
 
 NAN = float("nan")
 SURROGATE = "a\ud800b"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from prinia import INJECTED, Context, TaskDefinitionError
-from prinia.signature import qualified, read_signature
+from prinia.payload.signature import qualified, read_signature
 
 if TYPE_CHECKING:
     from decimal import Decimal

@@ -12,6 +12,7 @@ from typing import Any, Literal, NoReturn, TypedDict
 from uuid import UUID
 
 import pytest
+from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 
 from prinia import (
     INJECTED,
@@ -309,12 +310,10 @@ def test_an_awaitable_that_is_dropped_is_logged_with_its_place(app: Prinia, capl
 def test_every_dropped_form_is_logged_with_its_place(app: Prinia, caplog: pytest.LogCaptureFixture) -> None:
     send = app.task(name="send")(lambda: None)
 
-    class Connection:
-        async def commit(self) -> None: ...
-
-    send.within(Connection()).aenqueue()  # type: ignore[unused-coroutine]
+    session = AsyncSession(create_async_engine("postgresql+psycopg://"))  # connects to nothing until it is used
+    send.within(session).aenqueue()  # type: ignore[unused-coroutine]
     app.aenqueue_many([send.job()])  # type: ignore[unused-coroutine]
-    app.within(Connection()).aenqueue_many([send.job()])  # type: ignore[unused-coroutine]
+    app.within(session).aenqueue_many([send.job()])  # type: ignore[unused-coroutine]
     assert [message.partition(" was")[0] for message in caplog.messages] == [
         "send.within(...).aenqueue(...)", "aenqueue_many(...)", "within(...).aenqueue_many(...)",
     ]  # fmt: skip

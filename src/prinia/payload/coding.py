@@ -9,11 +9,11 @@ from typing import Any, Protocol
 
 import msgspec
 
-from prinia.codec import Codec, JsonCodec, MessagePackCodec, describe
 from prinia.errors import ConfigurationError, DecodeError, NotStorable
 from prinia.job import MAX_ARGS_BYTES
-from prinia.models import load
-from prinia.storable import explain_failure, plain
+from prinia.payload.codec import Codec, JsonCodec, MessagePackCodec, describe
+from prinia.payload.models import load
+from prinia.payload.storable import explain_failure, plain
 
 
 class Coder(Protocol):

@@ -11,7 +11,7 @@ from typing import Any
 
 from prinia.context import INJECTED, Context, WorkerContext
 from prinia.errors import TaskDefinitionError
-from prinia.storable import article
+from prinia.payload.storable import article
 
 _Kind = inspect.Parameter
 

@@ -8,13 +8,13 @@ from typing import Any, Union
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from prinia.codec import describe, naive_time_in
-from prinia.coding import ARGUMENTS_JSON, JSON, Coder, shown_name
 from prinia.errors import DecodeError, InvalidArguments, NotStorable, PayloadTooLarge, TaskDefinitionError
-from prinia.models import is_model, load
-from prinia.signature import Signature
-from prinia.storable import NAIVE, find_culprit
-from prinia.times import Check, allows_naive, naive_check, nodes
+from prinia.payload.codec import describe, naive_time_in
+from prinia.payload.coding import ARGUMENTS_JSON, JSON, Coder, shown_name
+from prinia.payload.models import is_model, load
+from prinia.payload.signature import Signature
+from prinia.payload.storable import NAIVE, find_culprit
+from prinia.payload.times import Check, allows_naive, naive_check, nodes
 
 
 class Arguments:

@@ -9,8 +9,8 @@ from typing import Any, ClassVar, Protocol
 import msgspec
 
 from prinia.errors import DecodeError, NotStorable
-from prinia.models import load
-from prinia.storable import explain_failure, find_culprit, plain
+from prinia.payload.models import load
+from prinia.payload.storable import explain_failure, find_culprit, plain
 
 
 class Codec(Protocol):

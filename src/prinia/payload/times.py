@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from msgspec import inspect as info
 
-from prinia.storable import find_culprit, is_naive
+from prinia.payload.storable import find_culprit, is_naive
 
 #: Given a decoded value and its path, the path of the first naive time in it, or None.
 Check = Callable[[Any, str], str | None]

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from prinia import models
+from prinia.payload import models
 
 #: Deeper than any value that msgspec can encode: a walk that gets here goes in circles.
 _DEEPEST = 2000
