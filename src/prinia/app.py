@@ -47,9 +47,10 @@ class Prinia(Tasks, Hooks):
     no database. ``schema`` holds Prinia's tables. ``listen_dsn`` leads to the server itself where ``dsn`` leads to a
     transaction pooler: workers are woken over it. ``storage`` replaces the database, for example by a
     `prinia.storage.memory.MemoryStorage` in tests. ``strict`` turns the warning about a connection that would commit a
-    job at once into an error. ``max_args_bytes`` limits the encoded arguments of one job. ``codec`` encodes new jobs
-    (JSON); ``codecs`` are others whose jobs are read too. ``imports`` are modules with tasks, imported when a worker is
-    made. ``middleware`` surrounds each enqueue and each run, the first one outermost: see `Middleware`.
+    job, or the completion of one, at once into an error. ``max_args_bytes`` limits the encoded arguments of one job.
+    ``codec`` encodes new jobs (JSON); ``codecs`` are others whose jobs are read too. ``imports`` are modules with
+    tasks, imported when a worker is made. ``middleware`` surrounds each enqueue and each run, the first one outermost:
+    see `Middleware`.
 
     Example::
 
@@ -198,7 +199,8 @@ class Prinia(Tasks, Hooks):
         """Store any mix of jobs in one transaction, and return a lazy sequence of handles, in their order.
 
         The iterable may be long: it is read in chunks. Raises, with nothing stored, what making and storing one job
-        raises.
+        raises. Two that run at once with the same unique keys, and more jobs than go in one statement (1,000, or 1 MiB
+        of arguments), may lock each other out: one of them raises `StorageUnavailable` then, and can be tried again.
 
         Example::
 
@@ -219,9 +221,9 @@ class Prinia(Tasks, Hooks):
     def within(self, connection: Any, /) -> AppWithin | AppAWithin:
         """This app on your own connection, for ``enqueue_many`` or ``aenqueue_many`` in its transaction.
 
-        The connection is one that ``task.within`` takes. More jobs than go in one statement (1,000, or 1 MiB of
-        arguments) go in a savepoint; that of a Session of SQLAlchemy flushes it, as its savepoints do. Raises
-        `ConnectionKindError`.
+        The connection is one that ``task.within`` takes. The jobs go in a savepoint, which is begun before the first of
+        them is read: all or none of them, and of what a generator does on the connection meanwhile. A Session of
+        SQLAlchemy is flushed by it, as by any savepoint of its own. Raises `ConnectionKindError`.
 
         Example::
 
@@ -282,6 +284,7 @@ class Prinia(Tasks, Hooks):
             claim_batch=claim_batch,
             heartbeat=heartbeat,
             dead_after=dead_after,
+            strict=self._client.strict,
             hooks=self,
             on_event=on_event,
         )

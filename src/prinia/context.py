@@ -55,6 +55,11 @@ class WorkerContext:
 class Completes(Protocol):
     """What completes the job of a context on a connection of its handler."""
 
+    def refuse_loose(self, connection: Any, /) -> None:
+        """Warn the handler of a connection that would commit the completion at once; when strict, raise
+        `prinia.errors.ConnectionUnusable`, as for one that is closed or whose transaction has failed."""
+        ...
+
     def complete(self, connection: SyncConn, result: Any, /) -> None:
         """On a blocking connection."""
         ...
@@ -102,9 +107,11 @@ class Context:
         Committed, the job has completed with ``result``, exactly once and whatever the handler does afterwards; rolled
         back, it runs again. What the handler returns is not stored then. Does nothing in a detached context.
 
-        It is called once in an attempt. Raises `JobLost` when the job was taken from this worker meanwhile: let your
-        transaction roll back then. `CompletedTwice` for a second call, `ConnectionKindError` for an async connection,
-        `NotStorable` for the result.
+        A connection in autocommit, outside a transaction, is warned of, or refused by ``Prinia(strict=True)``. Call it
+        once in an attempt. Raises `JobLost` when the job was taken from this worker meanwhile: let your transaction
+        roll back then. `ConnectionUnusable` also for a transaction of isolation level repeatable read or serializable
+        that began before the job was claimed, `CompletedTwice` for a second call, `ConnectionKindError` for an async
+        connection, `NotStorable` for the result.
 
         Example::
 
@@ -113,6 +120,7 @@ class Context:
                 ctx.complete(conn)
         """
         if self._completes is not None:
+            self._completes.refuse_loose(connection)
             self._completes.complete(connection, result)
 
     def acomplete(self, connection: AnyAsync, /, *, result: Any = None) -> Coroutine[Any, Any, None]:
@@ -124,6 +132,8 @@ class Context:
                 await conn.execute("update accounts set balance = balance - 10 where id = 7")
                 await ctx.acomplete(conn)
         """
+        if self._completes is not None:
+            self._completes.refuse_loose(connection)  # here, where the handler's line is known
         return Pending(
             "ctx.acomplete(...)", lambda: self._acomplete(connection, result), so="the job was not completed there"
         )

@@ -93,7 +93,9 @@ class ConnectionKindError(PriniaError, TypeError):
 
 
 class ConnectionUnusable(PriniaError):
-    """The connection given is closed, or its transaction has failed and has to be rolled back first."""
+    """The connection given is closed, or its transaction has failed and has to be rolled back first; for
+    ``ctx.complete()`` also: its transaction began too early, or, when strict, none is open.
+    """
 
 
 class ColourError(PriniaError, RuntimeError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from prinia.context import Context
@@ -117,12 +118,18 @@ class _Around:
     def __enter__(self) -> None:
         with ExitStack() as stack:
             for one in self._middleware:
-                stack.enter_context(one.enqueue())
+                around = one.enqueue()
+                around.__enter__()
+                stack.push(partial(_leave, around))
             self._stack = stack.pop_all()
 
     def __exit__(self, *error: Any) -> None:
-        # Its answer is not passed on: a call that stored nothing must not look as if it had.
         self._stack.__exit__(*error)
+
+
+def _leave(around: AbstractContextManager[Any], *error: Any) -> None:
+    """Its answer is not passed on: a call that stored nothing must not look as if it had, to those further out too."""
+    around.__exit__(*error)
 
 
 _NOTHING = nullcontext()

@@ -1,7 +1,7 @@
 """A job's completion in its handler's own transaction, on every kind of connection.
 
 Seen to fail with: owner or token left out of the fence; the error history left behind; no leaf made; EXECUTE left to
-PUBLIC; a search_path that is not pinned.
+PUBLIC; a search_path that is not pinned; a snapshot older than the claim taken for a job that is lost.
 """
 
 from __future__ import annotations
@@ -152,6 +152,45 @@ def test_a_completion_in_a_failed_transaction(user: User, run: Run) -> None:
         complete(user, run)
     user.rollback()
     assert run.record.state is JobState.RUNNING
+
+
+@pytest.mark.parametrize("level", ["repeatable read", "serializable"])
+@pytest.mark.parametrize("pushed_before", [True, False])
+@pytest.mark.parametrize("kind", [users.Psycopg, users.PsycopgAsync, users.Psycopg2], ids=lambda kind: kind.kind)
+def test_a_transaction_that_began_before_the_claim(
+    kind: type[User], run: Run, shop: Shop, level: str, pushed_before: bool
+) -> None:
+    """What it does not see is no proof that the job is another's; its own work is not lost by asking."""
+    with connected(kind, shop) as user:
+        if pushed_before:
+            run.go(run.lab.push(job()))
+        user.execute(f"set transaction isolation level {level}")
+        user.execute(order(1))
+        if not pushed_before:
+            run.go(run.lab.push(job()))
+        claimed = run.go(run.worker.one())
+        with pytest.raises(ConnectionUnusable, match=r"it began before that.*Begin the transaction in the handler"):
+            user.complete(run.storage, run.instance, claimed.id, claimed.token)
+        user.commit()
+    assert (run.go(run.lab.find(claimed.id)).state, shop.orders) == (JobState.RUNNING, [1])
+
+
+@pytest.mark.parametrize("level", ["read uncommitted", "repeatable read", "serializable"])
+def test_any_level_of_isolation_will_do_in_a_transaction_of_the_handlers(run: Run, shop: Shop, level: str) -> None:
+    with connected(users.Psycopg, shop) as user:
+        user.execute(f"set transaction isolation level {level}")
+        user.execute(order(1))
+        assert complete(user, run)
+        user.commit()
+    assert (run.record.state, shop.orders) == (JobState.COMPLETED, [1])
+
+
+def test_read_uncommitted_sees_that_a_job_is_lost(run: Run, shop: Shop) -> None:
+    with connected(users.Psycopg, shop) as user:
+        user.execute("set transaction isolation level read uncommitted")
+        user.execute(order(1))
+        run.rescue()
+        assert not complete(user, run)
 
 
 @pytest.mark.parametrize("kind", FLAVOURS, ids=lambda kind: kind.kind)

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+import msgspec
 import pytest
 
 from prinia import (
@@ -597,3 +598,27 @@ async def test_callbacks_harm_no_job(shop: Shop, caplog: pytest.LogCaptureFixtur
         await until(lambda: worker.stats.completed == 2)
     assert "told of the success of task t, raised" in caplog.text
     assert "on_success is not called: the result cannot be read back" in caplog.text
+
+
+@pytest.mark.parametrize("error", [asyncio.CancelledError, SystemExit, KeyboardInterrupt])
+async def test_a_result_that_raises_anything_when_it_is_read_back_ends_no_worker(
+    shop: Shop, error: type[BaseException], caplog: pytest.LogCaptureFixture
+) -> None:
+    class Shell(msgspec.Struct):
+        armed: bool = False
+
+        def __post_init__(self) -> None:
+            if self.armed:
+                raise error
+
+    @shop.app.task(name="t", on_success=lambda ctx, result: None)
+    async def t() -> Shell:
+        shell = Shell()
+        shell.armed = True
+        return shell
+
+    async with worker_of(shop) as worker:
+        await t.aenqueue()
+        await until(lambda: "the result cannot be read back" in caplog.text)
+        await t.aenqueue()
+        await until(lambda: worker.stats.completed == 2)

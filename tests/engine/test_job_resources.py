@@ -22,6 +22,37 @@ from tests.engine.things import BASE_ERRORS, Pool, Session, failing, kind
 TENANT: ContextVar[str] = ContextVar("tenant", default="nobody")
 
 
+async def test_a_thread_whose_waiting_is_cancelled_does_not_run_beside_itself(shop: Shop) -> None:
+    """What stands around a plain function may give up waiting; the thread, its resources and its slot go on."""
+    ends, closed_under_it, runs = threading.Event(), [], []
+
+    @shop.app.provide(scope="job")
+    async def session() -> AsyncIterator[Session]:
+        opened = Session("open")
+        async with asyncio.timeout(0.01):
+            try:
+                yield opened
+            finally:
+                opened.name = "closed"
+
+    @shop.app.task(name="slow", retry=Fixed(0.001))
+    def slow(session: Session = INJECTED) -> None:
+        runs.append(1)
+        if len(runs) == 1:
+            ends.wait(20)
+        closed_under_it.append(session.name == "closed")
+
+    async with shop.worker() as worker:
+        job = await slow.options(max_attempts=1).aenqueue()
+        await until(lambda: runs)
+        for _ in range(20):  # the time limit around it passes
+            await asyncio.sleep(0.002)
+        assert (shop.state(job.id), worker.stats.running, runs) == (JobState.RUNNING, 1, [1])
+        ends.set()
+        await until(lambda: shop.state(job.id).final)
+    assert (shop.state(job.id), closed_under_it) == (JobState.FAILED, [False])
+
+
 class TestJobScope:
     async def test_is_each_attempts_own_and_closed_before_it_is_recorded(self, shop: Shop) -> None:
         steps: list[str] = []

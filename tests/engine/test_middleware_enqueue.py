@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import TypeVar
 
 import psycopg
@@ -22,6 +22,37 @@ from tests.engine.kit import Shop
 from tests.engine.layers import TENANT, Layer, OnlyEnqueue
 
 R = TypeVar("R")
+
+
+class Swallow(Middleware):
+    """Swallows what it may not."""
+
+    @contextmanager
+    def _around(self) -> Iterator[None]:
+        with suppress(ValueError):
+            yield
+
+    def enqueue(self) -> AbstractContextManager[None]:
+        return self._around()
+
+
+class Refuse(Middleware):
+    """Refuses every job."""
+
+    def prepare(self, job: NewJob[R]) -> NewJob[R]:
+        raise ValueError("refused")
+
+
+def test_who_swallows_an_error_does_not_hide_it_from_those_further_out() -> None:
+    steps: list[str] = []
+    app = Prinia(storage=MemoryStorage(), middleware=[Layer("outer", steps), Swallow(), Refuse()])
+
+    @app.task(name="work")
+    def work() -> None: ...
+
+    with pytest.raises(ValueError, match="refused"):
+        work.enqueue()
+    assert steps == ["outer begins to enqueue", "outer prepares work", "outer sees ValueError"]
 
 
 class TestEnqueue:

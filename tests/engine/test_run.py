@@ -455,7 +455,7 @@ async def test_a_handler_cancelled_before_its_first_step_is_not_forgotten(shop: 
     runner = run_module.Runner(
         shop.app.tasks, flusher, ledger, counts,
         concurrency=1, threads=Threads(1), variables=copy_context(), changed=changed, random=random.random,
-        worker=(worker := WorkerContext(name="w")), instance=ghost_instance().id, storage=shop.storage,
+        worker=(worker := WorkerContext(name="w")), instance=ghost_instance().id, storage=shop.storage, strict=False,
         announcer=Announcer(worker, (), shop.app.tasks, Ears(counts, copy_context())),
     )  # fmt: skip
     runner.add(claim.jobs)

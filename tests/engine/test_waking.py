@@ -178,20 +178,24 @@ class TestWaking:
             yield
             raise asyncio.CancelledError
 
+        async def exits() -> AsyncIterator[None]:
+            yield
+            raise SystemExit(3)
+
         class Liar:
             def __aiter__(self) -> Any:
                 return 7
 
         good = Pushed()
-        async with waking(breaks(), ends(), cancels(), Liar(), good) as rests:
+        async with waking(breaks(), ends(), cancels(), exits(), Liar(), good) as rests:
             await rests.item()
             assert rests.taken()
-            await until(lambda: len(caplog.records) == 4)
+            await until(lambda: len(caplog.records) == 5)
             good.items.put_nowait(None)
             await rests.item()
         texts = caplog.messages
-        assert len(texts) == 4
-        assert sum("failed; it wakes no more" in text for text in texts) == 2
+        assert len(texts) == 5
+        assert sum("failed; it wakes no more" in text for text in texts) == 3
         assert sum("was cancelled; it wakes no more" in text for text in texts) == 1
         assert sum("has ended" in text for text in texts) == 1
         assert "no broker" in caplog.text

@@ -3,7 +3,8 @@
 A million jobs instead of the usual number: PRINIA_TEST_BULK_JOBS=1000000 pytest tests/postgres/test_bulk.py
 
 Seen to fail with: a list of answers kept; no turn for the event loop; the bell taken by a chunk; rows copied without
-asking whether the role may, whatever the encoding, under the role's statement timeout; ids and rows out of step.
+asking whether the role may, whatever the encoding, under the role's statement timeout; ids and rows out of step; a
+deadlock told as any other trouble of the database.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import psycopg
 import pytest
 from psycopg import conninfo
 
-from prinia.errors import StorageError, UniqueBusy
+from prinia.errors import StorageError, StorageUnavailable, UniqueBusy
 from prinia.job import JobSpec
 from prinia.options import unique_key
 from prinia.storage.postgres import PostgresStorage
@@ -29,7 +30,7 @@ from prinia.storage.postgres.migrate import migrate
 from prinia.storage.postgres.specs import CHUNK_JOBS
 from prinia.testing.conformance.bench import call, job
 
-from .kit import Lab, within
+from .kit import Lab, somebody_waits, within
 
 JOBS = int(os.environ.get("PRINIA_TEST_BULK_JOBS", "200000"))
 #: More than the blocks of ids of the first three COPYs.
@@ -226,6 +227,57 @@ async def test_waiting_for_a_key_has_a_limit(lab: Lab) -> None:
             await push
     await holder.rollback()
     assert await lab.value("select count(*) from prinia.jobs") == 0
+
+
+LOCKED_OUT = "locked each other out.* unique keys .*1,000 jobs.*; nothing was stored: try again"
+
+
+@pytest.mark.parametrize("awaited", [False, True])
+async def test_pushes_of_the_same_keys_that_lock_each_other_out(lab: Lab, awaited: bool) -> None:
+    """One of them stores nothing and says what happened; tried again it finds the other's keys."""
+    storage = PostgresStorage(conninfo.make_conninfo(lab.dsn, options="-c deadlock_timeout=20ms"))
+    both_hold_one = threading.Barrier(2, timeout=15)
+
+    def jobs(keys: str, meet: Callable[[], object]) -> Iterator[JobSpec]:
+        # The first two chunks are made before the first is stored.
+        for number in range(2 * CHUNK_JOBS):
+            yield job(unique=unique_key("conformance", keys[0]) if number == 0 else None)
+        meet()
+        yield job(unique=unique_key("conformance", keys[1]))
+
+    def push(keys: str, meet: Callable[[], object] = both_hold_one.wait) -> int:
+        specs = jobs(keys, meet)
+        pushed = asyncio.run(storage.apush(specs)) if awaited else storage.push(specs)
+        return sum(one.created for one in pushed)
+
+    orders = ("ab", "ba")
+    ended = await within(15, asyncio.gather(*(call(push, keys) for keys in orders), return_exceptions=True))
+    [(keys, error)] = [(keys, end) for keys, end in zip(orders, ended, strict=True) if isinstance(end, Exception)]
+    with pytest.raises(StorageUnavailable, match=LOCKED_OUT):
+        raise error
+    assert await lab.value("select count(*) from prinia.jobs") == 2 * CHUNK_JOBS + 1
+    assert await call(push, keys, lambda: None) == 2 * CHUNK_JOBS - 1
+
+
+async def test_callers_transactions_that_lock_each_other_out(lab: Lab) -> None:
+    a, b = (job(unique=unique_key("conformance", key)) for key in "ab")
+    impatient = conninfo.make_conninfo(lab.dsn, options="-c deadlock_timeout=20ms")
+    one, other = [await lab.connect(autocommit=False, dsn=impatient) for _ in range(2)]
+    await lab.storage.apush_within(one, [a])
+    await lab.storage.apush_within(other, [b])
+
+    async def push(connection: psycopg.AsyncConnection[Any], spec: JobSpec) -> None:
+        try:
+            await lab.storage.apush_within(connection, [spec])
+        finally:
+            await connection.rollback()
+
+    waiting = asyncio.create_task(push(one, b))
+    await somebody_waits(lab)
+    ended = await within(15, asyncio.gather(waiting, push(other, a), return_exceptions=True))
+    [error] = [end for end in ended if end is not None]
+    with pytest.raises(StorageUnavailable, match=LOCKED_OUT):
+        raise error
 
 
 @pytest.mark.parametrize("wrong", [{"priority": 101}, {"max_attempts": 0}, {"timeout": float("nan")}, {"queue": ""}])

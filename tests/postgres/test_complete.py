@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import linecache
 import logging
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
@@ -97,6 +98,8 @@ class InThread:
                 connection.execute(WRITE)
             case "complete":
                 ctx.complete(connection, result="mine")
+            case "loosen":
+                connection.autocommit = True
             case "complete badly":
                 ctx.complete(connection, result=object())
             case "commit":
@@ -119,6 +122,10 @@ class Awaited:
     async def write(self, connection: Any) -> None:
         """The handler's own row."""
         await connection.execute(WRITE)
+
+    async def loosen(self, connection: Any) -> None:
+        """Let each statement commit at once."""
+        await connection.set_autocommit(True)
 
     def task(self, shop: Shop) -> Any:
         @shop.app.task(name="t", retry=Fixed(0.01), on_success=lambda ctx, result: shop.successes.append(result))
@@ -144,6 +151,8 @@ class Awaited:
                 await self.write(connection)
             case "complete":
                 await ctx.acomplete(connection, result="mine")
+            case "loosen":
+                await self.loosen(connection)
             case "complete badly":
                 await ctx.acomplete(connection, result=object())
             case "commit":
@@ -171,6 +180,11 @@ class Session(Awaited):
     async def write(self, connection: Any) -> None:
         """The handler's own row."""
         await connection.execute(text(WRITE))
+
+    async def loosen(self, connection: Any) -> None:
+        """Let each statement commit at once."""
+        session = connection.sync_session
+        session.bind = session.bind.execution_options(isolation_level="AUTOCOMMIT")
 
 
 @pytest.fixture(params=[InThread, Awaited, Session])
@@ -250,6 +264,33 @@ async def test_a_result_that_cannot_be_stored_is_told_to_the_handler(shop: Shop)
     assert shop.written() == 0
 
 
+async def test_a_connection_that_would_commit_at_once_is_warned_of(shop: Shop) -> None:
+    """At the handler's line; the job is completed all the same."""
+    job = await shop.kind.task(shop).aenqueue(["loosen", "complete"])
+    worker = shop.worker()
+    with pytest.warns(RuntimeWarning, match=r"job \d+ \(t\): .*the completion would commit at once") as warned:
+        async with worker:
+            await until(lambda: worker.stats.completed == 1)
+    assert await job.aresult(timeout=0) == "mine"
+    [warning] = warned
+    assert warning.filename == __file__
+    assert "complete(connection, result=" in linecache.getline(warning.filename, warning.lineno)
+
+
+async def test_strict_refuses_it(shop: Shop) -> None:
+    shop.app = Prinia(shop.dsn, strict=True)
+    t = shop.kind.task(shop)
+    async with shop.app, shop.worker():
+        job = await t.aenqueue(["loosen", "complete"])
+        assert await job.aresult(timeout=20) == "again"
+        inside = await t.aenqueue(["write", "complete", "commit"])
+        assert await inside.aresult(timeout=20) == "mine"
+    [error] = (await job.ainfo()).errors
+    assert error.kind == "prinia.errors.ConnectionUnusable"
+    assert "Open a transaction around it and what the handler writes (" in error.message
+    assert (await inside.ainfo()).errors == ()
+
+
 async def commit_elsewhere(connection: Any, verb: str) -> None:
     """End a transaction that the handler left open."""
     if isinstance(connection, psycopg.Connection):
@@ -309,6 +350,31 @@ async def test_a_recheck_after_a_lost_connection_leaves_a_completed_job_alone(mi
         go.set()
         await until(lambda: worker.stats.completed == 1)
     assert worker.stats.lost == 0
+
+
+async def test_a_transaction_that_began_before_the_claim_fails_the_attempt(migrated: str) -> None:
+    """By the rules for any error: the job is not lost, and its next attempt may begin a transaction of its own."""
+    shop = Shop(Prinia(migrated), migrated, Awaited())
+    connection = await psycopg.AsyncConnection.connect(shop.dsn)
+    await connection.set_isolation_level(psycopg.IsolationLevel.REPEATABLE_READ)
+
+    @shop.app.task(name="t", retry=Fixed(0.01))
+    async def t(ctx: Context = INJECTED) -> None:
+        shop.contexts.append(ctx)
+        try:
+            await ctx.acomplete(connection)
+        finally:
+            await connection.commit()
+
+    async with shop.app, connection:
+        job = await t.aenqueue()
+        await connection.execute("select count(*) from prinia.jobs")
+        async with shop.worker() as worker:
+            record = await shop.ended(job)
+    [error] = record.errors
+    assert (record.state, record.attempt, error.kind) == ("completed", 2, "prinia.errors.ConnectionUnusable")
+    assert "Begin the transaction in the handler" in error.message
+    assert (shop.contexts[0].lost, worker.stats.lost) == (False, 0)
 
 
 async def test_the_other_colour_is_refused(migrated: str) -> None:

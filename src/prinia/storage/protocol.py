@@ -45,7 +45,8 @@ class PushesWithin(Protocol):
     """Push inside the caller's own transaction: the jobs commit and roll back with it."""
 
     def push_within(self, connection: Any, jobs: Iterable[JobSpec], /) -> Sequence[Pushed]:
-        """Push on a blocking connection.
+        """Push on a blocking connection: in a savepoint that is begun before the iterable is read, unless it is a sequence
+        of one job.
 
         Raises `prinia.errors.ConnectionKindError` for an unknown kind or an async one, and
         `prinia.errors.ConnectionUnusable` for a closed connection or a failed transaction.
@@ -67,7 +68,8 @@ class CompletesWithin(Protocol):
 
         False when it does not, and nothing is changed. Done a second time it stays done, and so does an ack that is
         sent for the claim after the commit: it is recorded. Raises `prinia.errors.ConnectionKindError` for an unknown
-        kind, `prinia.errors.ConnectionUnusable` for a closed connection or a failed transaction.
+        kind, `prinia.errors.ConnectionUnusable` for a closed connection, a failed transaction, or one whose snapshot
+        may be older than the claim.
         """
         ...
 

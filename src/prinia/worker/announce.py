@@ -121,7 +121,7 @@ class Announcer:
         try:
             codec = job.extras.codec if job.extras is not None else "json"
             result = self._tasks[job.task].decode_result(data, codec)
-        except Exception:  # a return type that does not fit what is returned
+        except BaseException:  # user types and codecs may raise anything, and this runs between two acks
             log.exception("job %d (%s): on_success is not called: the result cannot be read back", job.id, job.task)
         else:
             ear.tell(f"the success of task {job.task}", context, result)

@@ -8,13 +8,14 @@ ended as completed, and that stands.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
-from prinia.connection import AnyAsync, SyncConn
+from prinia.connection import AnyAsync, SyncConn, carrier_of
 from prinia.context import Context
-from prinia.errors import CompletedTwice, JobLost
+from prinia.errors import CompletedTwice, ConnectionUnusable, JobLost
 from prinia.job import ClaimedJob
 from prinia.outcome import Completed
 from prinia.storage.protocol import CompletesWithin
@@ -23,7 +24,7 @@ from prinia.storage.protocol import CompletesWithin
 class Completion:
     """`prinia.context.Completes` for one run. May be used from the handler's thread."""
 
-    __slots__ = ("_context", "_done", "_encode", "_instance", "_job", "_storage", "tried")
+    __slots__ = ("_context", "_done", "_encode", "_instance", "_job", "_storage", "_strict", "tried")
 
     def __init__(
         self,
@@ -32,15 +33,33 @@ class Completion:
         encode: Callable[[object, str], bytes | None],
         storage: CompletesWithin,
         instance: UUID,
+        *,
+        strict: bool,
     ) -> None:
         self._job = job
         self._context = context
         self._encode = encode
         self._storage = storage
         self._instance = instance
+        self._strict = strict
         self._done = False
         #: What the job may be completed with: set before the attempt, because an error leaves open what came of it.
         self.tried: Completed | None = None
+
+    def refuse_loose(self, connection: Any, /) -> None:
+        """See `prinia.context.Completes`."""
+        carrier = carrier_of(connection)
+        carrier.check()
+        if self._done or not carrier.commits_at_once():
+            return
+        reason = (
+            f"{self._name}: complete() on a connection in autocommit, outside a transaction: the completion would "
+            f"commit at once, by itself. Open a transaction around it and what the handler writes ({carrier.begin})"
+        )
+        if self._strict:
+            raise ConnectionUnusable(reason)
+        # The caller is the context, and it is the handler's line that is to be seen.
+        warnings.warn(reason, RuntimeWarning, stacklevel=3)
 
     def complete(self, connection: SyncConn, result: Any, /) -> None:
         """On a blocking connection."""

@@ -96,8 +96,8 @@ class Life:
             equipment.tasks, self._flusher, ledger, counts,
             concurrency=settings.concurrency, threads=equipment.threads, variables=equipment.variables,
             changed=changed, random=random,
-            worker=self.context, instance=instance.id, storage=equipment.storage, surround=equipment.surround,
-            announcer=announcer,
+            worker=self.context, instance=instance.id, storage=equipment.storage,
+            strict=settings.strict, surround=equipment.surround, announcer=announcer,
         )  # fmt: skip
         self._claimer = Claimer(
             consumer, self._runner, self._flusher, ledger, counts, outage,

@@ -69,6 +69,7 @@ class Runner:
         worker: WorkerContext,
         instance: UUID,
         storage: CompletesWithin,
+        strict: bool,
         announcer: Announcer,
         surround: Callable[[Task[Any, Any]], Surrounded | None] = lambda task: None,
     ) -> None:
@@ -85,6 +86,7 @@ class Runner:
         self._worker = worker
         self._instance = instance
         self._storage = storage
+        self._strict = strict
         self._announce_start = announcer.started if announcer.hears_starts else None
         self._loop = asyncio.get_running_loop()
         self._deadlines: Deadlines[Run] = Deadlines(self._loop, self._expire)
@@ -208,6 +210,8 @@ class Runner:
             else:
                 self.finish(run.job, interrupted(run), within=run.within)
             run.ending = Ending.ABANDONED
+            if run.slot is not None:
+                run.slot.given_up = True
             log.warning("job %d (%s) ignores its cancellation; its handler is left behind", run.job.id, run.job.task)
         self._counts["abandoned"] += len(runs)
         return len(runs)
@@ -239,7 +243,7 @@ class Runner:
         if handler.injects:
             run.context = context = self._context_of(job)
             context._completes = run.completion = Completion(
-                job, context, handler.encode_result, self._storage, self._instance
+                job, context, handler.encode_result, self._storage, self._instance, strict=self._strict
             )
         if job.extras is not None and job.extras.timeout is not None:
             run.deadline = self._deadlines.add(run, job.extras.timeout)

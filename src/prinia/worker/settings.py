@@ -29,6 +29,7 @@ class Settings:
     claim_batch: int
     heartbeat: float
     dead_after: float
+    strict: bool
 
     def __post_init__(self) -> None:
         _check_text("name", self.name)

@@ -92,25 +92,41 @@ class Threads:
 
 
 class Slot:
-    """A thread reserved for one call. ``busy`` while it runs: nobody can end it then."""
+    """A thread reserved for one call. ``busy`` while it runs: nobody can end it then.
 
-    __slots__ = ("_threads", "_used", "busy")
+    Once it is ``given_up`` nobody waits for it any more.
+    """
+
+    __slots__ = ("_threads", "_used", "busy", "given_up")
 
     def __init__(self, threads: Threads) -> None:
         """Made by `Threads.reserve`."""
         self._threads = threads
         self._used = False
         self.busy = False
+        self.given_up = False
 
     async def call(self, function: Callable[[], T]) -> T:
         """Run it in the thread, in a copy of the context variables here; it returns or raises what the function does.
 
-        For one call.
+        For one call. A cancellation meanwhile is raised once the function has ended: what stands around it (a time
+        limit in middleware, say) cannot end it, and must not let its job run beside itself.
         """
         variables = copy_context()
         self._used = self.busy = True
-        value, error = await self._threads.call(lambda: variables.run(_caught, function), reserved=True)
+        called = self._threads.call(lambda: variables.run(_caught, function), reserved=True)
+        cancelled: asyncio.CancelledError | None = None
+        while not called.done():
+            try:
+                await asyncio.wait([called])
+            except asyncio.CancelledError as cancellation:
+                cancelled = cancellation
+                if self.given_up:
+                    raise
         self.busy = False
+        if cancelled is not None:
+            raise cancelled
+        value, error = called.result()
         if error is not None:
             raise error
         return value  # type: ignore[return-value]

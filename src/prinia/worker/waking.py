@@ -136,7 +136,7 @@ class Waking:
         except asyncio.CancelledError:
             if not self._ending:  # it was raised, by something the iterator waited for
                 log.error("the async iterator %r, given as poll=, was cancelled; it wakes no more", iterable)
-        except Exception:
+        except BaseException:  # a SystemExit would end the event loop, and with it every job
             log.exception("the async iterator %r, given as poll=, failed; it wakes no more", iterable)
         else:
             log.info("the async iterator %r, given as poll=, has ended", iterable)

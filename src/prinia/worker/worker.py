@@ -48,8 +48,9 @@ class Worker:
     serves, by default those of its tasks. Up to ``concurrency`` jobs run at once; of those whose handlers are plain
     functions, up to ``threads``. A stop lets jobs finish for ``stop_timeout`` seconds. One claim takes
     up to ``claim_batch`` jobs, 500 at most. It beats every ``heartbeat`` seconds and declares others dead after
-    ``dead_after`` seconds of silence. ``hooks`` has what surrounds its jobs, as an app does. Raises
-    `ConfigurationError` for what makes no sense, before anything starts.
+    ``dead_after`` seconds of silence. ``strict`` refuses ``ctx.complete()`` where it would warn.
+    ``hooks`` has what surrounds its jobs, as an app does. Raises `ConfigurationError` for what makes no sense, before
+    anything starts.
 
     While it is idle it is rung when there is work, over one LISTEN connection that all workers of an event loop
     share, and looks at the due times of what is scheduled. ``poll`` says when it looks besides, as a net below that:
@@ -81,6 +82,7 @@ class Worker:
         claim_batch: int = LARGEST_CLAIM,
         heartbeat: float = 4.0,
         dead_after: float = 12.0,
+        strict: bool = False,
         hooks: Hooks | None = None,
         on_event: Listener | None = None,
         clock: Clock | None = None,
@@ -99,6 +101,7 @@ class Worker:
             claim_batch=claim_batch,
             heartbeat=heartbeat,
             dead_after=dead_after,
+            strict=strict,
         )
         self._surroundings = surroundings = (Hooks() if hooks is None else hooks).surroundings
         self._plan = Plan(
@@ -140,7 +143,8 @@ class Worker:
         return WorkerStats(**counts)
 
     async def run(self) -> None:
-        """Work until `stop`; the database being away is waited out. Cancelling it stops at once, in order.
+        """Work until `stop`; the database being away is waited out. Cancelling it stops at once, in order. Signals are
+        left to the program: `prinia.worker.run_with_signals` handles them.
 
         It registers, opens its resources, calls the start hooks, and then claims; at the end, once the last outcome is
         recorded and it has left the register, it calls the stop hooks and closes the resources.

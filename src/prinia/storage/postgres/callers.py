@@ -10,10 +10,10 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 from uuid import UUID
 
-from prinia.errors import StorageError, StorageUnavailable, UniqueBusy
+from prinia.errors import ConnectionUnusable, StorageError, StorageUnavailable, UniqueBusy
 from prinia.job import Answers, JobRecord, JobSpec, Pushed
 from prinia.storage.postgres.bulk import Bulk
 from prinia.storage.postgres.connection import array, lacks_leaf, sqlstate
@@ -24,7 +24,7 @@ from prinia.storage.postgres.sql import Sql
 from prinia.storage.postgres.within import OnAsyncConnection, OnConnection, encode_completion
 from prinia.storage.text import storable
 
-_LOCK_NOT_AVAILABLE = "55P03"
+_LOCK_NOT_AVAILABLE, _DEADLOCK = "55P03", "40P01"
 
 #: A round of cancel leaves rows that somebody has locked just now; so many rounds, so many seconds apart.
 CANCEL_ROUNDS, CANCEL_PAUSE = 500, 0.01
@@ -51,9 +51,9 @@ class Callers:
         ahead = chunks(jobs)
         first: list[JobSpec] = next(ahead, [])
         second: list[JobSpec] = next(ahead, [])
-        with _busy_keys(), self._pools.connection() as connection:
+        with self._pools.connection() as connection:
             if not second:
-                return self.push_within(connection, first)
+                return self._push_few(OnConnection(connection, schema=self._schema), first)
             return self._bulk.push(connection, _chain(first, second, ahead))
 
     async def apush(self, jobs: Iterable[JobSpec] | AsyncIterable[JobSpec], /) -> Sequence[Pushed]:
@@ -61,23 +61,19 @@ class Callers:
         ahead = achunks(jobs)
         first: list[JobSpec] = await anext(ahead, [])
         second: list[JobSpec] = await anext(ahead, [])
-        with _busy_keys():
-            async with self._pools.aconnection() as connection:
-                if not second:
-                    return await self.apush_within(connection, first)
-                return await self._bulk.apush(connection, _achain(first, second, ahead))
+        async with self._pools.aconnection() as connection:
+            if not second:
+                return await self._apush_few(OnAsyncConnection(connection, schema=self._schema), first)
+            return await self._bulk.apush(connection, _achain(first, second, ahead))
 
     def push_within(self, connection: Any, jobs: Iterable[JobSpec], /) -> Sequence[Pushed]:
-        """`prinia.storage.protocol.PushesWithin.push_within`: a savepoint where more than one statement is needed."""
+        """`prinia.storage.protocol.PushesWithin.push_within`."""
         within = OnConnection(connection, schema=self._schema)
-        ahead = chunks(jobs)
-        first: list[JobSpec] = next(ahead, [])
-        second: list[JobSpec] = next(ahead, [])
-        if not second and not _may_refuse(first):
-            return self._push_chunk(within, first)
+        if _is_one(jobs):
+            return self._push_chunk(within, list(jobs))
         pushed = Answers()
         with within.savepoint():
-            for chunk in _chain(first, second, ahead):
+            for chunk in chunks(jobs):
                 pushed.extend(self._push_chunk(within, chunk))
         return pushed
 
@@ -86,40 +82,47 @@ class Callers:
     ) -> Sequence[Pushed]:
         """`push_within`, awaited."""
         within = OnAsyncConnection(connection, schema=self._schema)
-        ahead = achunks(jobs)
-        first: list[JobSpec] = await anext(ahead, [])
-        second: list[JobSpec] = await anext(ahead, [])
-        if not second and not _may_refuse(first):
-            return await self._apush_chunk(within, first)
+        if _is_one(jobs):
+            return await self._apush_chunk(within, list(jobs))
         pushed = Answers()
         async with within.savepoint():
-            async for chunk in _achain(first, second, ahead):
+            async for chunk in achunks(jobs):
                 pushed.extend(await self._apush_chunk(within, chunk))
         return pushed
 
+    def _push_few(self, within: OnConnection, specs: list[JobSpec]) -> list[Pushed]:
+        if not _may_refuse(specs):
+            return self._push_chunk(within, specs)
+        with within.savepoint():
+            return self._push_chunk(within, specs)
+
+    async def _apush_few(self, within: OnAsyncConnection, specs: list[JobSpec]) -> list[Pushed]:
+        if not _may_refuse(specs):
+            return await self._apush_chunk(within, specs)
+        async with within.savepoint():
+            return await self._apush_chunk(within, specs)
+
     def _push_chunk(self, within: OnConnection, specs: list[JobSpec]) -> list[Pushed]:
-        with _busy_keys():
+        with busy_keys(specs):
             rows = within.run(self._push, encode_specs(specs))
         return checked(specs, answers(rows))
 
     async def _apush_chunk(self, within: OnAsyncConnection, specs: list[JobSpec]) -> list[Pushed]:
-        with _busy_keys():
+        with busy_keys(specs):
             rows = await within.run(self._push, encode_specs(specs))
         return checked(specs, answers(rows))
 
     def complete_within(self, connection: Any, instance: UUID, job_id: int, token: int, result: bytes | None) -> bool:
         """`prinia.storage.protocol.CompletesWithin.complete_within`."""
         within = OnConnection(connection, schema=self._schema)
-        [(ours,)] = within.run(self._complete, encode_completion(instance, job_id, token, result))
-        return bool(ours)
+        return _completed(within.run(self._complete, encode_completion(instance, job_id, token, result)))
 
     async def acomplete_within(
         self, connection: Any, instance: UUID, job_id: int, token: int, result: bytes | None
     ) -> bool:
         """`complete_within`, awaited."""
         within = OnAsyncConnection(connection, schema=self._schema)
-        [(ours,)] = await within.run(self._complete, encode_completion(instance, job_id, token, result))
-        return bool(ours)
+        return _completed(await within.run(self._complete, encode_completion(instance, job_id, token, result)))
 
     def find(self, ids: Sequence[int], /) -> Sequence[JobRecord]:
         """`prinia.storage.protocol.Reads.find`."""
@@ -188,14 +191,25 @@ def _busy_keys() -> Iterator[None]:
         yield
     except StorageUnavailable as error:
         cause = error.__cause__
-        while cause is not None and sqlstate(cause) != _LOCK_NOT_AVAILABLE:
+        while cause is not None and sqlstate(cause) not in (_LOCK_NOT_AVAILABLE, _DEADLOCK):
             cause = cause.__cause__
         if cause is None:
             raise
+        if sqlstate(cause) == _DEADLOCK:
+            # Keys are taken in one order within a statement; no order is known for all of an iterable's.
+            raise StorageUnavailable(
+                "this push and another transaction locked each other out, as they may where they share unique keys and"
+                " one stores them by several statements, as a push of more than 1,000 jobs or 1 MiB does; nothing was"
+                " stored: try again, a transaction of your own from its start"
+            ) from cause
         raise UniqueBusy(
             "another transaction enqueued a job with the same unique key and is still open"
             f" (lock_timeout ran out): {cause}"
         ) from cause
+
+
+def _is_one(jobs: Iterable[JobSpec] | AsyncIterable[JobSpec]) -> TypeGuard[Sequence[JobSpec]]:
+    return isinstance(jobs, Sequence) and len(jobs) == 1
 
 
 def _may_refuse(specs: list[JobSpec]) -> bool:
@@ -215,6 +229,16 @@ async def _achain(
         yield chunk
     async for chunk in rest:
         yield chunk
+
+
+def _completed(rows: Sequence[tuple[Any, ...]]) -> bool:
+    [(ours,)] = rows
+    if ours is None:
+        raise ConnectionUnusable(
+            "the transaction, of isolation level repeatable read or serializable, does not see that this worker has "
+            "claimed the job: it began before that, or others have the job by now. Begin the transaction in the handler"
+        )
+    return bool(ours)
 
 
 def _cancel_params(ids: Sequence[int], by: str) -> dict[str, str]:

@@ -2,7 +2,8 @@
 
 -- Complete a job if it is still owned by this claim: {"id", "owner", "token", "result64"} as JSON text, the result null
 -- or base64. The row and its error history move to the archive, owner and token with them, so that the worker's ack and
--- a second call are recognised. False when the job is not this claim's any more; nothing is changed then.
+-- a second call are recognised. False when the job is not this claim's any more; nothing is changed then. Null when
+-- that cannot be told: a snapshot of the whole transaction's may be older than the claim.
 create function {schema}.complete(job text) returns boolean
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp
@@ -36,9 +37,13 @@ begin
                    (select jsonb_agg(h.entry order by h.id) from history h), g.tags, g.meta
               from gone g
               left join {schema}.queues q on q.name = g.queue;
-            return found or exists (
+            if found or exists (
                 select from {schema}.archive f
-                 where f.id = ended.id and f.owner = ended.owner and f.token = ended.token and f.state = 'completed');
+                 where f.id = ended.id and f.owner = ended.owner and f.token = ended.token and f.state = 'completed')
+            then
+                return true;
+            end if;
+            return case when current_setting('transaction_isolation') like 'read %' then false end;
         exception when check_violation then
             -- The archive has no leaf for its time yet.
             if round = 2 then
