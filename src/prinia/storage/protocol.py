@@ -45,8 +45,7 @@ class PushesWithin(Protocol):
     """Push inside the caller's own transaction: the jobs commit and roll back with it."""
 
     def push_within(self, connection: Any, jobs: Iterable[JobSpec], /) -> Sequence[Pushed]:
-        """Push on a blocking connection: in a savepoint that is begun before the iterable is read, unless it is a sequence
-        of one job.
+        """Push on a blocking connection.
 
         Raises `prinia.errors.ConnectionKindError` for an unknown kind or an async one, and
         `prinia.errors.ConnectionUnusable` for a closed connection or a failed transaction.

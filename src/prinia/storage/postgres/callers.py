@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Sequence
-from typing import Any, TypeGuard
+from typing import Any
 from uuid import UUID
 
 from prinia.errors import ConnectionUnusable, StorageError, StorageUnavailable, UniqueBusy
@@ -51,9 +51,9 @@ class Callers:
         ahead = chunks(jobs)
         first: list[JobSpec] = next(ahead, [])
         second: list[JobSpec] = next(ahead, [])
-        with self._pools.connection() as connection:
+        with _busy_keys(), self._pools.connection() as connection:
             if not second:
-                return self._push_few(OnConnection(connection, schema=self._schema), first)
+                return self.push_within(connection, first)
             return self._bulk.push(connection, _chain(first, second, ahead))
 
     async def apush(self, jobs: Iterable[JobSpec] | AsyncIterable[JobSpec], /) -> Sequence[Pushed]:
@@ -61,19 +61,23 @@ class Callers:
         ahead = achunks(jobs)
         first: list[JobSpec] = await anext(ahead, [])
         second: list[JobSpec] = await anext(ahead, [])
-        async with self._pools.aconnection() as connection:
-            if not second:
-                return await self._apush_few(OnAsyncConnection(connection, schema=self._schema), first)
-            return await self._bulk.apush(connection, _achain(first, second, ahead))
+        with _busy_keys():
+            async with self._pools.aconnection() as connection:
+                if not second:
+                    return await self.apush_within(connection, first)
+                return await self._bulk.apush(connection, _achain(first, second, ahead))
 
     def push_within(self, connection: Any, jobs: Iterable[JobSpec], /) -> Sequence[Pushed]:
-        """`prinia.storage.protocol.PushesWithin.push_within`."""
+        """`prinia.storage.protocol.PushesWithin.push_within`: a savepoint where more than one statement is needed."""
         within = OnConnection(connection, schema=self._schema)
-        if _is_one(jobs):
-            return self._push_chunk(within, list(jobs))
+        ahead = chunks(jobs)
+        first: list[JobSpec] = next(ahead, [])
+        second: list[JobSpec] = next(ahead, [])
+        if not second and not _may_refuse(first):
+            return self._push_chunk(within, first)
         pushed = Answers()
         with within.savepoint():
-            for chunk in chunks(jobs):
+            for chunk in _chain(first, second, ahead):
                 pushed.extend(self._push_chunk(within, chunk))
         return pushed
 
@@ -82,33 +86,24 @@ class Callers:
     ) -> Sequence[Pushed]:
         """`push_within`, awaited."""
         within = OnAsyncConnection(connection, schema=self._schema)
-        if _is_one(jobs):
-            return await self._apush_chunk(within, list(jobs))
+        ahead = achunks(jobs)
+        first: list[JobSpec] = await anext(ahead, [])
+        second: list[JobSpec] = await anext(ahead, [])
+        if not second and not _may_refuse(first):
+            return await self._apush_chunk(within, first)
         pushed = Answers()
         async with within.savepoint():
-            async for chunk in achunks(jobs):
+            async for chunk in _achain(first, second, ahead):
                 pushed.extend(await self._apush_chunk(within, chunk))
         return pushed
 
-    def _push_few(self, within: OnConnection, specs: list[JobSpec]) -> list[Pushed]:
-        if not _may_refuse(specs):
-            return self._push_chunk(within, specs)
-        with within.savepoint():
-            return self._push_chunk(within, specs)
-
-    async def _apush_few(self, within: OnAsyncConnection, specs: list[JobSpec]) -> list[Pushed]:
-        if not _may_refuse(specs):
-            return await self._apush_chunk(within, specs)
-        async with within.savepoint():
-            return await self._apush_chunk(within, specs)
-
     def _push_chunk(self, within: OnConnection, specs: list[JobSpec]) -> list[Pushed]:
-        with busy_keys(specs):
+        with _busy_keys():
             rows = within.run(self._push, encode_specs(specs))
         return checked(specs, answers(rows))
 
     async def _apush_chunk(self, within: OnAsyncConnection, specs: list[JobSpec]) -> list[Pushed]:
-        with busy_keys(specs):
+        with _busy_keys():
             rows = await within.run(self._push, encode_specs(specs))
         return checked(specs, answers(rows))
 
@@ -199,8 +194,8 @@ def _busy_keys() -> Iterator[None]:
             # Keys are taken in one order within a statement; no order is known for all of an iterable's.
             raise StorageUnavailable(
                 "this push and another transaction locked each other out, as they may where they share unique keys and"
-                " one stores them by several statements, as a push of more than 1,000 jobs or 1 MiB does; nothing was"
-                " stored: try again, a transaction of your own from its start"
+                " one has more than a statement takes (1,000 jobs or 1 MiB); nothing was stored: try again, a"
+                " transaction of your own from its start"
             ) from cause
         raise UniqueBusy(
             "another transaction enqueued a job with the same unique key and is still open"
@@ -208,8 +203,14 @@ def _busy_keys() -> Iterator[None]:
         ) from cause
 
 
-def _is_one(jobs: Iterable[JobSpec] | AsyncIterable[JobSpec]) -> TypeGuard[Sequence[JobSpec]]:
-    return isinstance(jobs, Sequence) and len(jobs) == 1
+def _completed(rows: Sequence[tuple[Any, ...]]) -> bool:
+    [(ours,)] = rows
+    if ours is None:
+        raise ConnectionUnusable(
+            "the transaction, of isolation level repeatable read or serializable, does not see that this worker has "
+            "claimed the job: it began before that, or others have the job by now. Begin the transaction in the handler"
+        )
+    return bool(ours)
 
 
 def _may_refuse(specs: list[JobSpec]) -> bool:
@@ -229,16 +230,6 @@ async def _achain(
         yield chunk
     async for chunk in rest:
         yield chunk
-
-
-def _completed(rows: Sequence[tuple[Any, ...]]) -> bool:
-    [(ours,)] = rows
-    if ours is None:
-        raise ConnectionUnusable(
-            "the transaction, of isolation level repeatable read or serializable, does not see that this worker has "
-            "claimed the job: it began before that, or others have the job by now. Begin the transaction in the handler"
-        )
-    return bool(ours)
 
 
 def _cancel_params(ids: Sequence[int], by: str) -> dict[str, str]:
