@@ -10,7 +10,7 @@ from prinia.storage.postgres import PostgresStorage
 from tests.crash.processes import Ledger, WorkerProcess
 from tests.waiting import until
 
-QUICK, HOLD, RUNNING = 600, 100, 20
+WARMING, QUICK, HOLD, RUNNING = 1000, 600, 100, 20
 #: Seconds within which the work of a killed worker runs again (promise 3).
 PROMISED = 20.0
 
@@ -35,6 +35,8 @@ def test_work_of_a_killed_worker_runs_again(migrated: str, leads: bool) -> None:
             until(lambda: ledger.one("select instance from prinia.leader"), seconds=30, what="somebody leads")
             with second:
                 until(lambda: ledger.workers() == 2, seconds=30, what="both are registered")
+                push(migrated, *jobs("quick", WARMING))  # a process that has just started claims little ahead
+                until(lambda: ledger.finished() == WARMING, seconds=30, what="the worker is warm")
                 blocker.execute("lock table prinia.archive in share mode")  # acks wait, claims do not
                 # In one push: between two the worker could forget how fast jobs start, and claim nothing ahead.
                 held = push(migrated, *jobs("quick", QUICK, priority=1), *jobs("hold", HOLD))[QUICK:]
@@ -54,7 +56,7 @@ def test_work_of_a_killed_worker_runs_again(migrated: str, leads: bool) -> None:
                 killed_at = ledger.one("select clock_timestamp()")
                 blocker.rollback()  # now the ack in flight commits, and nobody is there to hear of it
                 with WorkerProcess(migrated):
-                    until(lambda: ledger.finished() == QUICK + HOLD, seconds=60, what="all jobs completed")
+                    until(lambda: ledger.finished() == WARMING + QUICK + HOLD, seconds=60, what="all jobs completed")
                 late = ledger.one("select max(at) - %s from effects", killed_at)
                 assert late.total_seconds() < PROMISED
         assert ledger.recorded_twice() == 0

@@ -71,7 +71,10 @@ def test_rolling_deploy(start: Start, migrated: str) -> None:
     said = read_to(process, "are registered")
     names = "select name, count(distinct id) > 1, count(distinct pid) > 1 from prinia.workers group by name"
     assert until(lambda: rows(migrated, names), what="the register") == [("mailer", True, True)]
-    rest, complained = process.communicate(timeout=120)
+    # Not `communicate`, which would read past what the lines above left in the buffer.
+    assert process.stdout is not None and process.stderr is not None
+    rest, complained = process.stdout.read(), process.stderr.read()
+    process.wait(timeout=30)
     print(said + rest)
     assert (process.returncode, complained) == (0, "")
     story = re.fullmatch(pattern(), said + rest)
