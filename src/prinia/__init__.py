@@ -16,6 +16,7 @@ from __future__ import annotations
 import typing
 
 from prinia.app import Prinia
+from prinia.changes import AuditEntry, Operated, Pause
 from prinia.client import AppAWithin, AppWithin
 from prinia.context import INJECTED, Context, WorkerContext
 from prinia.errors import (
@@ -25,13 +26,16 @@ from prinia.errors import (
     ConfigurationError,
     ConnectionKindError,
     ConnectionUnusable,
+    DatabaseCopied,
     DecodeError,
     DuplicateJob,
     EmbeddedPostgresError,
     EnqueueError,
+    HealthError,
     HookError,
     InvalidArguments,
     InvalidOptions,
+    InvalidQuery,
     JobCancelled,
     JobFailed,
     JobLost,
@@ -42,6 +46,7 @@ from prinia.errors import (
     NotStorable,
     PayloadTooLarge,
     PriniaError,
+    ProcessDied,
     ResourceError,
     ResultError,
     ResultTimeout,
@@ -49,6 +54,7 @@ from prinia.errors import (
     StorageUnavailable,
     TaskDefinitionError,
     UniqueBusy,
+    WorkerNotFound,
 )
 from prinia.events import Event, EventKind
 from prinia.handle import Job
@@ -57,9 +63,12 @@ from prinia.middleware import CallNext, Middleware
 from prinia.newjob import AWithin, NewJob, Within
 from prinia.options import DeclareOptions, JobOptions, StoredOptions, TaskOptions
 from prinia.outcome import Cancel, Fail, Retry, Snooze, Steering
+from prinia.overview import Count, QueueRecord, WorkerRecord
 from prinia.payload.codec import Codec, JsonCodec, MessagePackCodec
 from prinia.polling import Poll, PollBackoff
+from prinia.query import JobQuery, Page
 from prinia.registry import Tasks
+from prinia.retention import Retention
 from prinia.retry import Delays, Exponential, Fixed, RetryPolicy
 from prinia.task import AsyncTask, DeclareDecorator, DeclaredTask, Decorator, SyncTask, Task
 
@@ -73,6 +82,7 @@ __all__ = [
     "AppWithin",
     "AsyncTask",
     "AttemptError",
+    "AuditEntry",
     "CallNext",
     "Cancel",
     "Codec",
@@ -83,6 +93,8 @@ __all__ = [
     "ConnectionKindError",
     "ConnectionUnusable",
     "Context",
+    "Count",
+    "DatabaseCopied",
     "DeclareDecorator",
     "DeclareOptions",
     "DeclaredTask",
@@ -97,9 +109,11 @@ __all__ = [
     "Exponential",
     "Fail",
     "Fixed",
+    "HealthError",
     "HookError",
     "InvalidArguments",
     "InvalidOptions",
+    "InvalidQuery",
     "Job",
     "JobCancelled",
     "JobFailed",
@@ -107,6 +121,7 @@ __all__ = [
     "JobNotCommitted",
     "JobNotFound",
     "JobOptions",
+    "JobQuery",
     "JobRecord",
     "JobState",
     "JsonCodec",
@@ -116,14 +131,20 @@ __all__ = [
     "MigrationsPending",
     "NewJob",
     "NotStorable",
+    "Operated",
+    "Page",
+    "Pause",
     "PayloadTooLarge",
     "Poll",
     "PollBackoff",
     "Prinia",
     "PriniaError",
+    "ProcessDied",
+    "QueueRecord",
     "ResourceError",
     "ResultError",
     "ResultTimeout",
+    "Retention",
     "Retry",
     "RetryPolicy",
     "Snooze",
@@ -139,6 +160,8 @@ __all__ = [
     "UniqueBusy",
     "Within",
     "WorkerContext",
+    "WorkerNotFound",
+    "WorkerRecord",
 ]
 
 if not typing.TYPE_CHECKING:  # for a type checker it would make any misspelt name an attribute

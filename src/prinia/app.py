@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 import threading
 from collections.abc import AsyncIterable, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 from prinia.client import AppAWithin, AppWithin, Client
 from prinia.colour import refuse_in_loop
 from prinia.connection import AnyAsync, SyncConn, is_async
+from prinia.controlling import Controlling
 from prinia.discovery import check_modules, import_module
 from prinia.errors import ConfigurationError
 from prinia.events import Listener
@@ -24,9 +26,12 @@ from prinia.newjob import NewJob
 from prinia.options import JobOptions
 from prinia.payload.codec import Codec
 from prinia.payload.coding import Codecs
+from prinia.payload.signature import importable_name
 from prinia.pending import Pending
 from prinia.polling import Poll
+from prinia.reading import Reading
 from prinia.registry import AnyTask, Registry, Tasks
+from prinia.retaining import Retaining
 from prinia.storage.protocol import Storage
 from prinia.task import Task
 
@@ -39,7 +44,7 @@ _SCHEMA = "prinia"
 _VARIABLES = ("PRINIA_DATABASE_URL", "DATABASE_URL")
 
 
-class Prinia(Tasks, Hooks):
+class Prinia(Tasks, Hooks, Reading, Controlling, Retaining):
     """A set of tasks and the PostgreSQL database in which their jobs live.
 
     ``dsn`` is a libpq URL, or ``embedded:./data`` for a server of its own; without it the environment's
@@ -92,6 +97,10 @@ class Prinia(Tasks, Hooks):
         self._making = threading.Lock()
         self._registry = Registry(Codecs(codec, codecs, max_args_bytes=max_args_bytes))
         Hooks.__init__(self, middleware=middleware)
+        # So that a process of a worker's pool finds what is included in this app, its codecs among it.
+        home = importable_name(sys._getframe(1).f_globals.get("__name__", "__main__"))
+        if home != "__main__":
+            self.surroundings.process_modules.append(home)
         self._client = Client(
             lambda: self.storage,
             read_any=self._registry.read_result,
@@ -243,6 +252,7 @@ class Prinia(Tasks, Hooks):
         queues: Sequence[str] | None = None,
         concurrency: int = 100,
         threads: int = 10,
+        pool: int | None = None,
         name: str | None = None,
         stop_timeout: float = 30.0,
         poll: Poll | None = None,
@@ -250,18 +260,22 @@ class Prinia(Tasks, Hooks):
         claim_batch: int = 500,
         heartbeat: float = 4.0,
         dead_after: float = 12.0,
+        until_empty: bool = False,
+        health: int | str | None = None,
         on_event: Listener | None = None,
     ) -> Worker:
         """A worker of this app's tasks: ``async with app.worker(): ...`` or ``await app.worker().run()``.
 
         ``queues`` are those it serves, by default those of its tasks; ``concurrency`` how many jobs run at once,
-        ``threads`` how many of those may be plain functions; ``name`` a label; ``stop_timeout`` how long a stop lets
+        ``threads`` how many of those may be plain functions, and ``pool`` how many may be in processes of their own
+        (one for each processor); ``name`` a label; ``stop_timeout`` how long a stop lets
         jobs finish; ``claim_batch`` (1 to 500) how many jobs one claim takes at most. An idle worker is woken over
         a LISTEN connection; ``poll`` says when it looks besides: seconds or timedelta (30 s), a `PollBackoff`, an
         async iterator of which each item means "look now", or a list of these, of which the first wakes it. With
         ``listen=False`` it needs no such connection, and ``poll`` is how it finds jobs (1 s). ``heartbeat`` and
-        ``dead_after`` are for tuning. ``on_event`` is told of all events of this worker: see `on_event`. Times are
-        seconds. Raises `ConfigurationError`.
+        ``dead_after`` are for tuning. ``on_event`` is told of all events of this worker: see `on_event`. With
+        ``until_empty`` it stops once nothing is due and none of its jobs runs; ``health`` is a port, "host:port" or
+        "unix:PATH" on which it serves ``/live`` and ``/ready``. Times are seconds. Raises `ConfigurationError`.
 
         Example::
 
@@ -278,6 +292,7 @@ class Prinia(Tasks, Hooks):
             queues=queues,
             concurrency=concurrency,
             threads=threads,
+            pool=pool,
             stop_timeout=stop_timeout,
             poll=poll,
             listen=listen,
@@ -285,6 +300,8 @@ class Prinia(Tasks, Hooks):
             heartbeat=heartbeat,
             dead_after=dead_after,
             strict=self._client.strict,
+            until_empty=until_empty,
+            health=health,
             hooks=self,
             on_event=on_event,
         )

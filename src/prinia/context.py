@@ -31,7 +31,8 @@ def _nobody() -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerContext:
-    """The worker that runs a job, or that an event is about: ``name`` is its label, ``instance`` this life of it.
+    """The worker that runs a job, or that an event is about: ``name`` is its label, ``instance`` this life of it, and
+    ``run`` how often its supervisor has started it anew.
 
     Example::
 
@@ -43,6 +44,7 @@ class WorkerContext:
 
     name: str = ""
     instance: UUID | None = None
+    run: int = 0
     _stop: Callable[[], None] = field(default=_nobody, repr=False, compare=False)
 
     def stop(self) -> None:

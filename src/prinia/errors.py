@@ -21,6 +21,10 @@
     ├── CompletionRolledBack          the transaction of ctx.complete() was rolled back
     ├── ResourceError                 a resource could not be opened or closed
     ├── HookError                     a start hook failed, so the worker did not start
+    ├── HealthError                   the address for health is in use or cannot be served
+    ├── ProcessDied                   the process that ran a job's function ended under it
+    ├── InvalidQuery                  a filter, a cursor or a limit makes no sense (also a ValueError)
+    ├── WorkerNotFound                no live worker has that instance id (also a LookupError)
     ├── ResultError                   a job's result cannot be had
     │   ├── JobNotFound               no live and no kept finished job has that id (also a LookupError)
     │   │   └── JobNotCommitted       the transaction that enqueued it is still open
@@ -29,6 +33,7 @@
     │   └── ResultTimeout             the job did not end in time (also a TimeoutError)
     ├── StorageError                  the database refused or could not do something
     │   ├── StorageUnavailable        no connection, or it was lost: try again
+    │   ├── DatabaseCopied            the jobs have come from another database, and may have run there
     │   └── MigrationError            a migration failed or the history does not fit
     │       └── MigrationsPending     the schema is older than this version of Prinia
     └── EmbeddedPostgresError         the embedded server cannot be found, started or used
@@ -132,6 +137,25 @@ class HookError(PriniaError):
     """A start hook raised, so the worker did not start; its own error is the cause."""
 
 
+class HealthError(PriniaError):
+    """The address on which health is to be served is in use, or cannot be had."""
+
+
+class ProcessDied(PriniaError):
+    """What an attempt failed of when the process that ran its function ended under it: killed by the system for its
+    memory, crashed in foreign code, or ended by the function itself. Not raised: it is seen in a job's errors, and a
+    ``retry=`` mapping may name it.
+    """
+
+
+class InvalidQuery(PriniaError, ValueError):
+    """A filter, a cursor or a limit of a query makes no sense; nothing was read or changed."""
+
+
+class WorkerNotFound(PriniaError, LookupError):
+    """No live worker instance has this id: it has stopped, or was declared dead."""
+
+
 class ResultError(PriniaError):
     """The result of a job cannot be had. ``job_id`` says of which."""
 
@@ -166,6 +190,13 @@ class StorageError(PriniaError):
 
 class StorageUnavailable(StorageError):
     """There is no connection to the database, or it was lost in mid-call. Trying again may help."""
+
+
+class DatabaseCopied(StorageError):
+    """Prinia's tables have come to this database from another one, with live jobs: a worker does not run them twice.
+
+    The text says how to go on. Enqueueing goes on in any case.
+    """
 
 
 class MigrationError(StorageError):

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, overload
 
+from prinia.changes import SOMEBODY
 from prinia.colour import refuse_in_loop
 from prinia.errors import JobCancelled, JobFailed, JobNotCommitted, JobNotFound, ResultTimeout, StorageUnavailable
 from prinia.job import JobRecord, JobState, Pushed
@@ -25,8 +26,6 @@ ReadResult = Callable[[JobRecord], Ro]
 
 #: Seconds between two looks: at first, and at most. And how long the one after a timeout may take.
 FIRST_WAIT, LONGEST_WAIT, LAST_LOOK = 0.005, 0.5, 0.1
-#: Who cancelled a job, where nobody says.
-CANCELLED_BY = "the application"
 _LARGEST_ID = 2**63 - 1
 
 
@@ -82,7 +81,7 @@ class Job(Generic[Ro]):
         """`info`, awaited."""
         return await self._waiter.afind(self.id, self.xid)
 
-    def cancel(self, *, by: str = CANCELLED_BY) -> bool:
+    def cancel(self, *, by: str = SOMEBODY) -> bool:
         """Cancel the job: it ends as cancelled, for the reason "cancelled by ...". False when it had ended or was
         cancelled already.
 
@@ -98,7 +97,7 @@ class Job(Generic[Ro]):
         refuse_in_loop("cancel()", "job.acancel()")
         return self._waiter.cancel(self.id, _who(by))
 
-    async def acancel(self, *, by: str = CANCELLED_BY) -> bool:
+    async def acancel(self, *, by: str = SOMEBODY) -> bool:
         """`cancel`, awaited."""
         return await self._waiter.acancel(self.id, _who(by))
 

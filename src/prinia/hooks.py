@@ -13,6 +13,7 @@ from weakref import WeakKeyDictionary
 
 from prinia.errors import ConfigurationError
 from prinia.events import EventKind, Listener, Subscription, subscribe
+from prinia.isolation import check_process_hook
 from prinia.middleware import Middleware, check_middleware
 from prinia.resources import Hook, Provider, Scope, read_factory, read_hook, read_value
 
@@ -31,6 +32,9 @@ class Surroundings:
     start_hooks: list[Hook] = field(default_factory=list)
     stop_hooks: list[Hook] = field(default_factory=list)
     subscriptions: list[Subscription] = field(default_factory=list)
+    #: Called at the start of each process of a pool, and the modules that are imported there first.
+    process_hooks: list[Callable[[], object]] = field(default_factory=list)
+    process_modules: list[str] = field(default_factory=list)
     #: By event loop, the resources of scope "app" that its workers hold open. Kept by the workers.
     shared: MutableMapping[Any, Any] = field(default_factory=WeakKeyDictionary)
 
@@ -147,6 +151,27 @@ class Hooks:
         takes longer than 5 seconds is cancelled.
         """
         self.surroundings.stop_hooks.append(read_hook(function, local_names=sys._getframe(1).f_locals))
+        return function
+
+    def on_process_start(self, function: F, /) -> F:
+        """Call a plain function at the start of each process in which tasks with ``process=True`` run.
+
+        It has to stand at the top level of a module, which the process imports, and takes no arguments: it sets up
+        logging, or loads what the functions share, into variables of its module. Hooks are called in the order in
+        which they were added. Where one fails, the attempts of the jobs that need a process fail with its error.
+        Raises `ConfigurationError`.
+
+        Example::
+
+            model: Model | None = None
+
+            @app.on_process_start
+            def load() -> None:
+                global model
+                model = Model.load("prices")
+        """
+        check_process_hook(function)
+        self.surroundings.process_hooks.append(function)
         return function
 
     @overload

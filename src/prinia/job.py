@@ -194,7 +194,8 @@ class ClaimedJob:
 class ClaimedExtras:
     """What few jobs have; `ClaimedJob.extras` is None where all of it is at its default.
 
-    ``broken`` says why the rest could not be read from the row; such a job is not run.
+    ``history`` says that it has errors from before its first attempt, because it was brought back. ``broken`` says why
+    the rest could not be read from the row; such a job is not run.
     """
 
     codec: str = "json"
@@ -203,6 +204,7 @@ class ClaimedExtras:
     expired: bool = False
     tags: tuple[str, ...] = ()
     meta: Mapping[str, Any] = field(default_factory=dict)
+    history: bool = False
     broken: str | None = None
 
 
@@ -245,7 +247,11 @@ class JobRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Instance:
-    """One life of a worker. ``id`` is made anew at every start; ``name`` is a label that any number may share."""
+    """One life of a worker. ``id`` is made anew at every start; ``name`` is a label that any number may share.
+
+    ``run`` counts how often its supervisor has started it anew: 0 for the first time, and without a supervisor.
+    ``command`` is a `prinia.changes.WorkerCommand` that was said to its worker in the life before.
+    """
 
     id: UUID
     name: str
@@ -255,3 +261,5 @@ class Instance:
     pid: int
     version: str
     concurrency: int
+    run: int = 0
+    command: str | None = None

@@ -12,6 +12,7 @@ from typing import Any, TypedDict, cast, get_args
 import msgspec
 
 from prinia.errors import ConfigurationError, InvalidOptions, NotStorable
+from prinia.isolation import read_isolation
 from prinia.job import MAX_NAME_LENGTH, MAX_PRIORITY, MIN_PRIORITY, OnConflict, UniqueKey
 from prinia.payload.codec import Codec, JsonCodec, naive_time_in
 from prinia.payload.coding import Coder, as_coder
@@ -98,6 +99,10 @@ class TaskOptions(StoredOptions, total=False):
     has ended as completed or as failed for good and this is recorded; the result is as it is read back, the error an
     `AttemptError`. Best effort: a crash just then loses the call, and what it raises is only logged. Where it must not
     be lost, enqueue the next job in the transaction of ``ctx.complete``.
+    ``process``: run the function, a plain one at the top level of a module, in a process of the worker's pool, where
+    a time limit, a cancellation and a stop end it for good, and where what kills it costs this job one attempt and
+    nobody else anything. Its context is a copy: ``stopping`` stays False, ``complete`` is refused. ``memory_limit``
+    (MB, on Linux) lets allocations fail that go so far beyond what the process has when the function starts.
     """
 
     name: str
@@ -105,6 +110,8 @@ class TaskOptions(StoredOptions, total=False):
     retry: RetryPolicy | RetryFunction | RetryMapping
     on_success: OnSuccess
     on_failure: OnFailure
+    process: bool
+    memory_limit: int
 
 
 def task_fields(given: Mapping[str, object]) -> dict[str, Any]:
@@ -117,7 +124,8 @@ def task_fields(given: Mapping[str, object]) -> dict[str, Any]:
         raise InvalidOptions("expires of a task must be seconds or a timedelta: a moment would pass for all its jobs")
     check_names(given)
     check_codec(given)
-    unstored = {"name", "aliases", "codec", "on_success", "on_failure"}
+    read_isolation(given)
+    unstored = {"name", "aliases", "codec", "on_success", "on_failure", "process", "memory_limit"}
     if read_reactions(given).retry is not None:
         unstored.add("retry")
     return _fields({name: value for name, value in given.items() if name not in unstored})

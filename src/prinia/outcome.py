@@ -139,7 +139,7 @@ class Failed:
     """The handler raised, timed out, or its arguments did not decode.
 
     ``steering`` is the exception itself when it was one of the four that steer; ``error`` is it too, for the task's
-    retry rule, unless it was no `Exception`.
+    retry rule, unless it was no `Exception`. ``policy`` is what that rule has said already, where the error was.
     """
 
     kind: str
@@ -147,6 +147,7 @@ class Failed:
     traceback: str | None = None
     steering: Retry | Snooze | Fail | Cancel | None = None
     error: Exception | None = field(default=None, compare=False, repr=False)
+    policy: RetryPolicy | Literal[False] | None = None
 
 
 @dataclass(frozen=True, slots=True)

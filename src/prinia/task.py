@@ -21,6 +21,7 @@ from prinia.errors import (
     TaskDefinitionError,
 )
 from prinia.handle import Job, check_id
+from prinia.isolation import Isolation, check_isolated, read_isolation
 from prinia.job import DEFAULT_QUEUE, MAX_RESULT_BYTES, JobRecord, JobSpec
 from prinia.newjob import AWithin, Enqueues, NewJob, Within
 from prinia.options import JobOptions, check_codec, check_names, job_fields, task_fields, text
@@ -57,6 +58,9 @@ class Definition:
         self.is_async = inspect.iscoroutinefunction(function)
         self.codec = check_codec(options)
         self.reactions = read_reactions(options)
+        self.isolation = read_isolation(options)
+        if self.isolation is not None:
+            check_isolated(function, self.signature.injected)
         self.arguments = Arguments(self.name, self.signature, limit=codecs.max_args_bytes)
         self.use(codecs)
         self.injected = MappingProxyType(dict(self.signature.injected))
@@ -148,6 +152,11 @@ class Task(Generic[P, R]):
     def reactions(self) -> Reactions:
         """What the task does when an attempt has ended: ``retry`` by rule, ``on_success``, ``on_failure``."""
         return self._definition.reactions
+
+    @property
+    def isolation(self) -> Isolation | None:
+        """How the process of its own is set up in which the function runs, None where it runs in the worker."""
+        return self._definition.isolation
 
     @property
     def queue(self) -> str:

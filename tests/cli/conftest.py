@@ -44,16 +44,20 @@ class Cli:
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(text, encoding="utf-8")
 
-    def run(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    def run(self, *arguments: str, cwd: str = ".", **environment: str) -> subprocess.CompletedProcess[str]:
         """Run to the end."""
-        process = self.start(*arguments, **environment)
+        process = self.start(*arguments, cwd=cwd, **environment)
         out, err = process.communicate(timeout=100)
         return subprocess.CompletedProcess(arguments, process.returncode, out, err)
 
-    def start(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
+    def start(self, *arguments: str, cwd: str = ".", **environment: str) -> subprocess.Popen[str]:
         """Start, and leave it running."""
+        return self.program("-m", "prinia", *arguments, cwd=cwd, **environment)
+
+    def program(self, *arguments: str, cwd: str = ".", **environment: str) -> subprocess.Popen[str]:
+        """Start Python with these arguments, and leave it running."""
         process = subprocess.Popen(
-            [sys.executable, "-m", "prinia", *arguments], cwd=self.folder, text=True, encoding="utf-8",
+            [sys.executable, *arguments], cwd=self.folder / cwd, text=True, encoding="utf-8",
             env=os.environ | {"TMPDIR": str(self.scratch), "PYTHONIOENCODING": "utf-8"} | environment,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL,
         )  # fmt: skip

@@ -10,7 +10,7 @@ import psycopg
 from prinia.embedded import find_binaries
 from prinia.storage.postgres.migrate import check, migrations
 
-from .conftest import Cli
+from .conftest import JOBS, Cli
 
 LABELS = ", ".join(migration.label for migration in migrations())
 
@@ -60,8 +60,34 @@ def test_sql_needs_no_database_and_can_be_run_by_psql(cli: Cli, database: str) -
     assert "create" not in cli.run("migrate", "--sql", "--since", str(len(migrations()))).stdout
 
 
+def test_adopting_a_copy(cli: Cli, database: str) -> None:
+    """After the migrations, of any schema; a worker that met the copy is told of this command."""
+    first = cli.run("migrate", "--adopt", "--schema", "my jobs", "--database-url", database)
+    assert (first.returncode, first.stderr) == (0, "")
+    assert first.stdout.endswith(
+        "is now up to date.\nWorkers take it as the original from now on; it has 0 live jobs.\n"
+    )
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute(
+            """select "my jobs".enqueue('[{"task": "greet", "queue": "greetings", "args": {"name": "Ada"}}]')"""
+        )
+        connection.execute('update "my jobs".identity set database = 1')
+    cli.module("shop/other.py", JOBS.replace("Prinia()", "Prinia(schema='my jobs')"))
+    refused = cli.run("worker", "shop.other:app", PRINIA_DATABASE_URL=database)
+    assert refused.returncode == 1
+    assert refused.stderr.startswith("prinia: schema 'my jobs' has come here from another database")
+    assert refused.stderr.endswith(": prinia migrate --schema 'my jobs' --adopt\n")
+    assert "Traceback" not in refused.stderr
+    again = cli.run("migrate", "--adopt", "--json", "--schema", "my jobs", "--database-url", database)
+    assert json.loads(again.stdout)["adopted"] == 1
+    taken = cli.run("worker", "shop.other:app", "--until-empty", PRINIA_DATABASE_URL=database)
+    assert (taken.returncode, "Traceback" in taken.stderr) == (0, False)
+
+
 def test_options_that_do_not_go_together(cli: Cli) -> None:
-    for options in (["--check", "--sql"], ["--since", "1"], ["--json", "--sql"]):
+    for options in (
+        ["--check", "--sql"], ["--since", "1"], ["--json", "--sql"], ["--adopt", "--check"], ["--adopt", "--sql"],
+    ):  # fmt: skip
         assert cli.run("migrate", *options).returncode == 2
 
 

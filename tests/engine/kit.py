@@ -19,7 +19,7 @@ from prinia.outcome import Ack
 from prinia.storage.memory import MemoryStorage
 from prinia.storage.memory.consumer import MemoryConsumer
 from prinia.storage.memory.pulse import MemoryPulse
-from prinia.storage.protocol import Beat, Claim, Receipt
+from prinia.storage.protocol import NO_VITALS, Beat, Claim, Receipt, Vitals
 from prinia.worker import Worker
 from prinia.worker.ack import Flusher
 from prinia.worker.ledger import Counts, Ledger
@@ -118,13 +118,13 @@ class FaultyPulse(MemoryPulse):
 
     faults: Faults
 
-    def beat(self, tokens: Sequence[int], started: Sequence[int], /) -> Beat:
+    def beat(self, tokens: Sequence[int], started: Sequence[int], vitals: Vitals = NO_VITALS, /) -> Beat:
         self.faults.enter_blocking("beat")
         self.faults.beats += 1
         if self.faults.every_third_beat_fails and self.faults.beats % 3 == 0:
             raise AWAY
         self.faults.tokens_beaten.append(list(tokens))
-        return super().beat(tokens, started)
+        return super().beat(tokens, started, vitals)
 
 
 class FaultyStorage(MemoryStorage):

@@ -10,7 +10,7 @@ from contextlib import suppress
 import pytest
 
 from prinia import INJECTED, Cancel, Context, Fail, Fixed, JobCancelled, Retry, Snooze, StorageError
-from prinia.handle import CANCELLED_BY
+from prinia.changes import SOMEBODY
 from prinia.job import JobState
 from prinia.worker import run as run_module
 from tests.engine.kit import AWAY, Shop, until
@@ -49,7 +49,7 @@ async def test_a_waiting_job_ends_at_once(shop: Shop) -> None:
     job = await t.options(delay=600).aenqueue()
     assert await job.acancel()
     assert not await job.acancel()
-    assert shop.record(job.id).reason == f"cancelled by {CANCELLED_BY}"
+    assert shop.record(job.id).reason == f"cancelled by {SOMEBODY}"
     other = await t.aenqueue()
     assert await asyncio.to_thread(other.cancel, by="a thread")
     assert shop.record(other.id).reason == "cancelled by a thread"
@@ -240,7 +240,7 @@ async def test_looking_survives_an_outage_and_costs_nothing_when_idle(shop: Shop
             return await inner()
 
         consumer.cancel_requests = cancel_requests  # type: ignore[method-assign]
-        await worker._life._cancels.look()  # type: ignore[union-attr]
+        await worker._life._orders.look()  # type: ignore[union-attr]
         assert looks == 0
         job = await wait.aenqueue()
         await until(lambda: worker.stats.running == 1)

@@ -20,6 +20,7 @@ from prinia.worker import run as run_module
 from prinia.worker.announce import Announcer
 from prinia.worker.ledger import Counts, Ledger
 from prinia.worker.listeners import Ears
+from prinia.worker.pool import Pool
 from prinia.worker.threads import Threads
 from tests.engine.kit import Shop, flusher_of, ghost_instance, until
 
@@ -454,7 +455,8 @@ async def test_a_handler_cancelled_before_its_first_step_is_not_forgotten(shop: 
     flusher = flusher_of(consumer, ledger, counts)
     runner = run_module.Runner(
         shop.app.tasks, flusher, ledger, counts,
-        concurrency=1, threads=Threads(1), variables=copy_context(), changed=changed, random=random.random,
+        concurrency=1, threads=Threads(1), pool=Pool(1, modules=[], hooks=[]), variables=copy_context(),
+        changed=changed, random=random.random,
         worker=(worker := WorkerContext(name="w")), instance=ghost_instance().id, storage=shop.storage, strict=False,
         announcer=Announcer(worker, (), shop.app.tasks, Ears(counts, copy_context())),
     )  # fmt: skip
@@ -493,6 +495,6 @@ async def test_nothing_is_logged_for_a_job_that_goes_well(shop: Shop, caplog: py
         await shop.until(JobState.COMPLETED, *(job.id for job in jobs))
         instance = worker.instance.id
     assert [record.getMessage() for record in caplog.records if record.name == "prinia.worker"] == [
-        f"worker w started: 1 tasks, queues default, concurrency 5, instance {instance}",
+        f"worker w started: 1 tasks, queues default, concurrency 5, instance {instance}, run 0",
         "worker w stopped: 10 claimed, 10 completed, 10 started",
     ]

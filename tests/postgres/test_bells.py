@@ -320,7 +320,7 @@ async def test_everything_that_makes_a_job_claimable_rings(lab: Lab, ear: Ear, k
     await lab.push_one()
     claimed = await busy.one()
     if kind == "resume":
-        await call(lab.storage.pause, "default")
+        await call(lab.storage.pause, "queue", "default", by="Ada")
     if kind == "strays":
         for _ in range(2):
             await busy.beat(tokens=[])
@@ -334,7 +334,7 @@ async def test_everything_that_makes_a_job_claimable_rings(lab: Lab, ear: Ear, k
     elif kind == "recover":
         await busy.consumer.recover(busy.tokens, [])
     elif kind == "resume":
-        await call(lab.storage.resume, "default")
+        await call(lab.storage.resume, "queue", "default", by="Ada")
     else:
         await lab.push_one(delay=3600)
     assert len(await ear.heard()) == 1

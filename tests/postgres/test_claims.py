@@ -216,11 +216,11 @@ async def test_a_late_commit_in_a_paused_queue_is_found(lab: Lab) -> None:
     worker = await lab.worker()
     connection, late = await late_job(lab, worker)
     await connection.commit()
-    await call(lab.storage.pause, "default")
+    await call(lab.storage.pause, "queue", "default", by="Ada")
     for _ in range(10):
         assert await worker.claimed_ids(100) == []
         await lab.fill(1)
-    await call(lab.storage.resume, "default")
+    await call(lab.storage.resume, "queue", "default", by="Ada")
     assert late in await worker.claimed_ids(100)
 
 

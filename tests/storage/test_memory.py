@@ -120,10 +120,10 @@ async def test_finished_jobs_are_forgotten_by_state(
         Instance(id=uuid4(), name="l", queues=(), tasks=(), host="", pid=1, version="0", concurrency=1)
     )
     clock.advance(days * DAY - 1)
-    pulse.prepare_archive()
+    pulse.sweep_archive()
     assert [record.id for record in storage.find([pushed.id])] == [pushed.id]
     clock.advance(1)
-    pulse.prepare_archive()
+    pulse.sweep_archive()
     assert storage.find([pushed.id]) == []
     # Retention never stops acks: one that is sent again is merely lost.
     assert (await consumer.ack([Ack(claimed.id, claimed.token, kind)])).lost == {pushed.id}

@@ -23,18 +23,24 @@ from prinia import (
     AttemptError,
     CallNext,
     Context,
+    Count,
     Event,
     EventKind,
     Exponential,
     Fixed,
     Job,
+    JobQuery,
+    JobRecord,
+    JobState,
     JsonCodec,
     MessagePackCodec,
     Middleware,
     NewJob,
     Prinia,
+    QueueRecord,
     Tasks,
     WorkerContext,
+    WorkerRecord,
 )
 
 app = Prinia()
@@ -369,3 +375,20 @@ async def reactions(connection: psycopg.Connection, pg: psycopg.AsyncConnection,
     await ctx.acomplete(connection)  # type: ignore
     ctx.acomplete(pg)  # type: ignore
     a.get_job(1).cancel(by=7)  # type: ignore
+
+
+async def reading() -> None:
+    query = app.jobs(queue="email", state=["failed", JobState.CANCELLED], ids=range(3), created_since=None)
+    assert_type(query, JobQuery)
+    assert_type([job.id for job in query], list[int])
+    assert_type([job async for job in query], list[JobRecord])
+    assert_type((await query.apage(after=query.page().next)).jobs, Sequence[JobRecord])
+    assert_type(await query.acount(), Count)
+    assert_type(await app.aqueues(), Sequence[QueueRecord])
+    assert_type(app.workers(), Sequence[WorkerRecord])
+    app.jobs(stat="failed")  # type: ignore
+    app.jobs("failed")  # type: ignore
+    app.jobs(queue=7)  # type: ignore
+    app.jobs(created_since="2026-01-01")  # type: ignore
+    query.page(after=7)  # type: ignore
+    await query.page()  # type: ignore

@@ -219,6 +219,8 @@ def test_every_task_option_is_read() -> None:
         "codec": MessagePackCodec(),
         "on_success": print,
         "on_failure": print,
+        "process": True,
+        "memory_limit": 64,
     }
     assert set(given) == set(TaskOptions.__annotations__)
     spec = JobSpec(task="n", args=b"{}", **task_fields(dict(given)))

@@ -19,10 +19,13 @@ if TYPE_CHECKING:
 @click.option("--check", is_flag=True, help="Change nothing; exit with 1 when migrations are pending.")
 @click.option("--sql", is_flag=True, help="Change nothing; print the migrations as a script for psql.")
 @click.option("--since", type=click.IntRange(0), default=0, metavar="VERSION", help="With --sql: leave out up to this.")
+@click.option("--adopt", is_flag=True, help="Let the jobs of a restored or copied database run in this one.")
 @click.option("--schema", default="prinia", show_default=True, help="The schema that holds Prinia's tables.")
 @click.option("--database-url", help="The database; else PRINIA_DATABASE_URL, else DATABASE_URL.")
 @click.option("--json", "as_json", is_flag=True, help="Print the outcome as JSON.")
-def migrate(check: bool, sql: bool, since: int, schema: str, database_url: str | None, as_json: bool) -> None:
+def migrate(
+    check: bool, sql: bool, since: int, adopt: bool, schema: str, database_url: str | None, as_json: bool
+) -> None:
     """Bring Prinia's tables up to date.
 
     Any number of processes may do this at once, and workers may go on meanwhile. It makes the schema if need be, and
@@ -30,6 +33,8 @@ def migrate(check: bool, sql: bool, since: int, schema: str, database_url: str |
     """
     if check and sql:
         raise click.UsageError("--check and --sql exclude each other")
+    if adopt and (check or sql):
+        raise click.UsageError("--adopt excludes --check and --sql")
     if since and not sql:
         raise click.UsageError("--since goes with --sql")
     if as_json and sql:
@@ -43,7 +48,7 @@ def migrate(check: bool, sql: bool, since: int, schema: str, database_url: str |
     if check:
         _check(dsn, schema, as_json)
     else:
-        _apply(dsn, schema, as_json)
+        _apply(dsn, schema, adopt, as_json)
 
 
 def _check(dsn: str, schema: str, as_json: bool) -> None:
@@ -62,15 +67,19 @@ def _check(dsn: str, schema: str, as_json: bool) -> None:
         click.get_current_context().exit(FAILED)
 
 
-def _apply(dsn: str, schema: str, as_json: bool) -> None:
+def _apply(dsn: str, schema: str, adopt: bool, as_json: bool) -> None:
+    from prinia.storage.postgres.identity import adopt as adopt_here
     from prinia.storage.postgres.migrate import migrate as apply
 
     applied = apply(dsn, schema=schema, progress=lambda text: click.echo(text, err=as_json))
+    adopted = adopt_here(dsn, schema) if adopt else None
     if as_json:
         steps = [{"version": one.version, "name": one.name, "seconds": round(one.seconds, 3)} for one in applied]
-        _print_json(dsn, schema, applied=steps, pending=[])
-    else:
-        click.echo(f"{_where(dsn, schema)} is {'now' if applied else 'already'} up to date.")
+        _print_json(dsn, schema, applied=steps, pending=[], **({} if adopted is None else {"adopted": adopted}))
+        return
+    click.echo(f"{_where(dsn, schema)} is {'now' if applied else 'already'} up to date.")
+    if adopted is not None:
+        click.echo(f"Workers take it as the original from now on; it has {adopted} live jobs.")
 
 
 def _as_dict(migration: Migration) -> dict[str, Any]:

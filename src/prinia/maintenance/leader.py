@@ -24,9 +24,12 @@ SWEEP_EVERY = 15.0
 STRAYS_EVERY = 60.0
 KEYS_EVERY = 60.0
 ARCHIVE_EVERY = 3600.0
+RETENTION_EVERY = 60.0
 
 #: How many rows one call of a batched duty handles at most; fewer means that nothing is left.
 BATCH = 1000
+#: How many steps of retention are made at most before the rest of the duties has its turn.
+RETENTION_STEPS = 10
 
 
 @dataclass(slots=True)
@@ -56,6 +59,12 @@ def _prepare_archive(pulse: Pulse) -> None:
     pulse.prepare_archive()
 
 
+def _sweep_archive(pulse: Pulse) -> None:
+    for _ in range(RETENTION_STEPS):
+        if not pulse.sweep_archive():
+            break
+
+
 @dataclass(slots=True)
 class Duties:
     """The leader's work, one `step` at a time; no thread, no clock.
@@ -75,6 +84,7 @@ class Duties:
             _Periodic("sweep_expired", SWEEP_EVERY, _sweep_expired),
             _Periodic("sweep_keys", KEYS_EVERY, _sweep_keys),
             _Periodic("free_strays", STRAYS_EVERY, _free_strays),
+            _Periodic("sweep_archive", RETENTION_EVERY, _sweep_archive),
         ]
     )
 

@@ -65,7 +65,12 @@ def qualified(function: Callable[..., Any]) -> str:
     """
     name = getattr(function, "__qualname__", None) or type(function).__qualname__
     module = getattr(function, "__module__", None) or "__main__"
-    return f"{_main_name() if module in ('__main__', '__mp_main__') else module}.{name}"
+    return f"{importable_name(module)}.{name}"
+
+
+def importable_name(module: str) -> str:
+    """The name under which another process imports a module: that of the program is not ``__main__`` there."""
+    return _main_name() if module in ("__main__", "__mp_main__") else module
 
 
 def _main_name() -> str:

@@ -14,11 +14,16 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from datetime import datetime
+from typing import Any, Literal, Protocol
 from uuid import UUID
 
+from prinia.changes import AuditEntry, Batch, Orders, Pause, PauseKind, Step, WorkerCommand
 from prinia.job import ClaimedJob, Instance, JobRecord, JobSpec, JobState, Pushed
 from prinia.outcome import Ack
+from prinia.overview import Count, QueueRecord, WorkerRecord
+from prinia.retention import Retention
+from prinia.selection import Selection
 
 
 class Pushes(Protocol):
@@ -102,6 +107,68 @@ class Reads(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Jobs as they were found, and the id after which to go on: None when there are no more.
+
+    A storage need not look through everything at once: there may be fewer jobs than asked for, or none, and more to
+    come all the same.
+    """
+
+    records: Sequence[JobRecord]
+    after: int | None
+
+
+class Lists(Protocol):
+    """Look for jobs, and at queues and workers. What is seen is committed, and of one moment for each call.
+
+    No call takes long, however many jobs there are: what would is estimated, or is left for the next call.
+    """
+
+    def browse(self, selection: Selection, /, *, after: int | None, limit: int, oldest_first: bool = False) -> Stretch:
+        """Up to ``limit`` jobs that meet the selection, newest first: by descending id, below ``after``.
+
+        With ``oldest_first`` by ascending id, above ``after``. Ids never change, so going on after the last one misses
+        no job that was there, and shows none twice, whatever is pushed, ends or is deleted meanwhile.
+        """
+        ...
+
+    async def abrowse(
+        self, selection: Selection, /, *, after: int | None, limit: int, oldest_first: bool = False
+    ) -> Stretch:
+        """`browse`, awaited."""
+        ...
+
+    def count(self, selection: Selection, /, *, limit: int) -> Count:
+        """How many jobs meet the selection: exact if at most ``limit`` do and they are not too far apart to count."""
+        ...
+
+    async def acount(self, selection: Selection, /, *, limit: int) -> Count:
+        """`count`, awaited."""
+        ...
+
+    def queues(self, *, limit: int) -> Sequence[QueueRecord]:
+        """Every queue that has live jobs, failed or cancelled ones, or a live worker, by name.
+
+        Counts of a queue's live jobs are exact if these are at most ``limit``; those of its failed and of its cancelled
+        ones likewise; those of completed jobs if at most ``limit`` jobs in all have ended and are kept. A queue that
+        has completed jobs only, few among many of others, may be missing then.
+        """
+        ...
+
+    async def aqueues(self, *, limit: int) -> Sequence[QueueRecord]:
+        """`queues`, awaited."""
+        ...
+
+    def workers(self) -> Sequence[WorkerRecord]:
+        """Every instance on the register, by name and start; those declared dead until their jobs are rescued."""
+        ...
+
+    async def aworkers(self) -> Sequence[WorkerRecord]:
+        """`workers`, awaited."""
+        ...
+
+
 class Cancels(Protocol):
     """End jobs from outside."""
 
@@ -119,14 +186,100 @@ class Cancels(Protocol):
 
 
 class Pauses(Protocol):
-    """Stop and restart the claiming of a queue; running jobs go on."""
+    """Stop and restart the claiming of a queue, of a task or of everything; running jobs go on."""
 
-    def pause(self, queue: str, /) -> None:
-        """No job of the queue is claimed any more. A queue that is paused already stays so."""
+    def pause(self, kind: PauseKind, name: str = "", /, *, by: str) -> bool:
+        """No job of the queue, of the task, or at all, is claimed any more, by any worker.
+
+        Whether that is new: what is paused already stays so. It goes to the audit if it is.
+        """
         ...
 
-    def resume(self, queue: str, /) -> None:
-        """Claiming goes on."""
+    async def apause(self, kind: PauseKind, name: str = "", /, *, by: str) -> bool:
+        """`pause`, awaited."""
+        ...
+
+    def resume(self, kind: PauseKind, name: str = "", /, *, by: str) -> bool:
+        """Claiming goes on, as far as no other pause is in its way. Whether it was paused so."""
+        ...
+
+    async def aresume(self, kind: PauseKind, name: str = "", /, *, by: str) -> bool:
+        """`resume`, awaited."""
+        ...
+
+    def pauses(self) -> Sequence[Pause]:
+        """What is paused: everything first, then queues, then tasks, by name."""
+        ...
+
+    async def apauses(self) -> Sequence[Pause]:
+        """`pauses`, awaited."""
+        ...
+
+
+class Operates(Protocol):
+    """Change many jobs from outside, step by step."""
+
+    def operate(self, step: Step, /) -> Batch:
+        """One step of an operation, in one transaction, which counts in the audit too.
+
+        What each kind of change does, and whom it leaves alone, is said by `prinia.operations.Operations`. A job that
+        somebody else has locked is not waited for. Whatever becomes claimable rings.
+        """
+        ...
+
+    async def aoperate(self, step: Step, /) -> Batch:
+        """`operate`, awaited."""
+        ...
+
+
+class Commands(Protocol):
+    """Tell single workers what to do."""
+
+    def command_worker(self, instance: UUID, command: WorkerCommand | None, /, *, by: str) -> bool:
+        """Whether that is new to the worker; None lets it go on. It claims nothing from now on, if told anything.
+
+        A stop cannot be taken back. It goes to the audit if it is new. Raises `prinia.errors.WorkerNotFound`.
+        """
+        ...
+
+    async def acommand_worker(self, instance: UUID, command: WorkerCommand | None, /, *, by: str) -> bool:
+        """`command_worker`, awaited."""
+        ...
+
+
+class Audits(Protocol):
+    """Read what was done from outside."""
+
+    def audit(
+        self, *, before: int | None, limit: int, by: str | None, operation: str | None
+    ) -> Sequence[AuditEntry]:
+        """Up to ``limit`` entries, latest first, of ids below ``before``; by somebody, of one operation, if given."""
+        ...
+
+    async def aaudit(
+        self, *, before: int | None, limit: int, by: str | None, operation: str | None
+    ) -> Sequence[AuditEntry]:
+        """`audit`, awaited."""
+        ...
+
+
+class Retains(Protocol):
+    """Say how long finished jobs are kept."""
+
+    def set_retention(self, queue: str, retention: Retention, /) -> None:
+        """Of jobs of this queue that end from now on; what ended before goes when it was to go."""
+        ...
+
+    async def aset_retention(self, queue: str, retention: Retention, /) -> None:
+        """`set_retention`, awaited."""
+        ...
+
+    def retention(self, queue: str, /) -> Retention:
+        """What was set for this queue, or the default."""
+        ...
+
+    async def aretention(self, queue: str, /) -> Retention:
+        """`retention`, awaited."""
         ...
 
 
@@ -166,6 +319,11 @@ class Bell(Protocol):
     whatever the order of commits. A ring too many is no harm.
     """
 
+    @property
+    def listening(self) -> bool:
+        """Whether it can be rung just now. Safe from any thread."""
+        ...
+
     async def arm(self) -> bool:
         """Ask to be rung. False: it cannot be promised now (a push is in flight), so wait only briefly."""
         ...
@@ -180,6 +338,11 @@ class Bell(Protocol):
 
     async def pass_on(self) -> None:
         """There is more work than this worker can start: wake another sleeper."""
+        ...
+
+    async def summons(self) -> None:
+        """Return when the instance should look at its `Orders`: somebody said something, or may have while nothing
+        could be heard. Not before that, and never where nothing is heard at all."""
         ...
 
 
@@ -201,8 +364,9 @@ class Consumer(Protocol):
     async def claim(self, limit: int, /, *, token: int, alone: bool = False, thorough: bool = True) -> Claim:
         """Take up to ``limit`` due jobs of the instance's queues, marked with this instance and ``token``.
 
-        Order: strict priority within a queue, then due time, then id; queues take turns. Paused queues and the
-        tasks given to `exclude` are left alone. ``token`` is the caller's own counter and never used twice.
+        Order: strict priority within a queue, then due time, then id; queues take turns. What is paused and the
+        tasks given to `exclude` are left alone; an instance that was told something (`Commands`) gets nothing.
+        ``token`` is the caller's own counter and never used twice.
         With ``alone`` the claim takes one job that has been in too many crashes, and no other; without, none such.
         A claim that is not ``thorough`` may overlook jobs that became visible late and says nothing of ``next_due``:
         it is for a worker that will look again in a moment. Before it sleeps it must have looked thoroughly.
@@ -227,6 +391,10 @@ class Consumer(Protocol):
         """The claimed jobs of this instance that somebody asked to cancel, and for each the reason, which says who."""
         ...
 
+    async def orders(self) -> Orders:
+        """What this instance was told, and what is paused of its queues, of all tasks, or altogether."""
+        ...
+
     async def recover(self, tokens: Sequence[int], running: Sequence[ClaimedJob], /) -> frozenset[int]:
         """After a lost connection: hand back what claims with ``tokens`` got without their answer being heard,
         and return which of ``running`` are no longer owned."""
@@ -238,6 +406,23 @@ class Consumer(Protocol):
         With jobs still owned it is declared dead instead, so that they are rescued.
         """
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Vitals:
+    """How an instance is, as it says with a heartbeat, for those who look at the register.
+
+    ``listener`` is "listening", "polling" (it cannot listen now) or "off"; ``lag`` how many seconds the beat before
+    took to the database and back, ``blocked`` for how many the event loop has not answered. None for what is unknown.
+    """
+
+    listener: Literal["listening", "polling", "off"] | None = None
+    lag: float | None = None
+    blocked: float | None = None
+
+
+#: Of an instance that says nothing of itself.
+NO_VITALS = Vitals()
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,9 +446,9 @@ class Pulse(Protocol):
     After `StorageUnavailable` the next call connects anew; what was watched before does not count any more.
     """
 
-    def beat(self, tokens: Sequence[int], started: Sequence[int], /) -> Beat:
+    def beat(self, tokens: Sequence[int], started: Sequence[int], vitals: Vitals = NO_VITALS, /) -> Beat:
         """Count one up. ``tokens`` are all claims of this instance in flight or with jobs not yet recorded,
-        ``started`` the ids of jobs whose handlers run."""
+        ``started`` the ids of jobs whose handlers run. ``vitals`` are kept on the register."""
         ...
 
     def lead(self, leader: UUID | None, term: int, /) -> bool:
@@ -310,12 +495,22 @@ class Pulse(Protocol):
         """Make room for finished jobs ahead of time. Returns how many leaves were made."""
         ...
 
+    def sweep_archive(self, now: datetime | None = None, /) -> int:
+        """Forget some of the finished jobs that were kept for as long as they were to be kept.
+
+        Returns how many pieces of work were done: 0 when nothing is left, or others are in the way. It holds up nobody
+        else for longer than a moment. ``now`` is for tests, by default the storage's own time.
+        """
+        ...
+
     def close(self) -> None:
         """Disconnect."""
         ...
 
 
-class Storage(Pushes, PushesWithin, CompletesWithin, Reads, Cancels, Pauses, Protocol):
+class Storage(
+    Pushes, PushesWithin, CompletesWithin, Reads, Lists, Cancels, Operates, Pauses, Commands, Audits, Retains, Protocol
+):
     """All of it: what `prinia.Prinia` needs from the place where jobs live."""
 
     def consumer(self, instance: Instance, /, *, listen: bool = True) -> Consumer:

@@ -22,16 +22,20 @@ from prinia.resources import Needs, Plan
 from prinia.task import Task
 from prinia.worker.failure import failed
 from prinia.worker.opened import Values, open_here, open_in_loop, pick
+from prinia.worker.pool import Place
 from prinia.worker.threads import Slot
+from prinia.worker.wire import RaisedThere
 
 
 class Handler:
     """A task as the runner uses it, looked up once: properties would cost as much per job as the rest."""
 
-    __slots__ = ("call", "decode", "encode_result", "injects", "is_async", "surrounded")
+    __slots__ = ("call", "decode", "encode_result", "injects", "is_async", "is_isolated", "surrounded", "task")
 
     def __init__(self, task: Task[Any, Any], surrounded: Surrounded | None = None) -> None:
         """``surrounded`` calls it where something stands around it."""
+        self.task = task
+        self.is_isolated = task.isolation is not None
         self.is_async = task.is_async
         self.injects = surrounded is not None or bool(task.injected)
         self.surrounded = surrounded
@@ -60,14 +64,17 @@ class Surrounded:
         self._middleware = middleware
         self._values = values
 
-    async def run(self, job: ClaimedJob, context: Context, slot: Slot | None) -> bytes | None:
-        """The encoded result. With a ``slot``, the handler is called in that thread. Raises what any part raises."""
+    async def run(self, job: ClaimedJob, context: Context, slot: Slot | Place | None) -> bytes | None:
+        """The encoded result. With a ``slot`` the handler is called in that thread, or in that process. Raises what any
+        part raises."""
         call: CallNext = partial(self._run_inside, job, context, slot)
         for one in reversed(self._middleware):
             call = partial(one.run, context, _once(call, one))
         return self._task.encode_result(await call(), job.codec)
 
-    async def _run_inside(self, job: ClaimedJob, context: Context, slot: Slot | None) -> Any:
+    async def _run_inside(self, job: ClaimedJob, context: Context, slot: Slot | Place | None) -> Any:
+        if isinstance(slot, Place):
+            return self._task.decode_result(await slot.run(self._task, job, context.worker), job.codec)
         arguments = self._task.decode(job.codec, job.args)
         values = {**self._values, Context: context, WorkerContext: context.worker}
         async with AsyncExitStack() as stack:
@@ -110,7 +117,7 @@ def broken(error: BaseException) -> Failed:
     """What a handler's exception means. A result that cannot be stored would be no better the next time."""
     if isinstance(error, NotStorable):
         return failed(Fail(f"result not storable: {error}"))
-    return failed(error)
+    return error.failed if isinstance(error, RaisedThere) else failed(error)
 
 
 def _once(call: CallNext, one: Middleware) -> CallNext:

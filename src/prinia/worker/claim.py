@@ -21,6 +21,7 @@ from prinia.worker.ack import Flusher
 from prinia.worker.announce import Announcer
 from prinia.worker.failure import failed
 from prinia.worker.ledger import Counts, Ledger
+from prinia.worker.orders import Hold
 from prinia.worker.outage import Backoff, Outage
 from prinia.worker.pace import Pace
 from prinia.worker.run import Runner
@@ -32,11 +33,15 @@ log = logging.getLogger("prinia.worker")
 #: All in seconds. A dry worker looks every `LOOK` for `LINGER` before it sleeps.
 LOOK = 0.002
 LINGER = 0.02
+#: A worker that ends when nothing is due looks so often while its last jobs run.
+LOOK_WHILE_ENDING = 0.25
 #: So long may it take until nothing runs beside a suspect; else it is tried again after...
 PATIENCE = 10.0
 SUSPECTS_AGAIN = 60.0
 #: Jobs that waited so long while none started are handed back: somebody else may have a free slot.
 STALLED = 2.0
+#: A worker that may not claim looks so often whether it has lost its jobs.
+STAND_BY = 1.0
 #: An unknown task is warned about once in so long.
 WARN_AGAIN = 60.0
 
@@ -58,11 +63,14 @@ class Claimer:
         claim_batch: int,
         waking: Waking,
         changed: asyncio.Event,
+        hold: Hold,
         stop: asyncio.Event,
         clock: Clock,
         random: Callable[[], float],
         announcer: Announcer,
+        when_empty: Callable[[], None] | None = None,
     ) -> None:
+        """``when_empty`` is called once nothing is due and nothing runs here: a worker that ends then."""
         self._consumer = consumer
         self._runner = runner
         self._flusher = flusher
@@ -75,8 +83,10 @@ class Claimer:
         self._clock = clock
         self._random = random
         self._announcer = announcer
+        self._when_empty = when_empty
         self._pace = Pace(concurrency=concurrency, largest=claim_batch)
         self._backoff = Backoff(random)
+        self._hold = hold
         self._stop = stop
         self._found_at = clock.monotonic()
         self._started, self._started_at = 0, self._found_at
@@ -94,7 +104,10 @@ class Claimer:
             try:
                 if self._ledger.recheck:
                     await self.recover()
-                await self.step()
+                if self._hold.held:
+                    await self._stand_by()
+                else:
+                    await self.step()
             except StorageError as error:
                 self._outage.began("claim", error)
                 self._ledger.recheck = True
@@ -114,6 +127,12 @@ class Claimer:
             claim = await self._sleep()
         if self._wants_alone(claim):
             await self._run_alone()
+
+    async def _stand_by(self) -> None:
+        """Told to claim nothing: what would have woken this worker is for others."""
+        await self._pass_on()
+        while self._hold.held and not self._stop.is_set() and not self._ledger.recheck:
+            await first(self._hold.lifted(), self._stop.wait(), seconds=STAND_BY)
 
     async def recover(self) -> None:
         """After a lost connection: hand back what unheard answers held, and drop what others own by now."""
@@ -239,11 +258,16 @@ class Claimer:
         unarmed = Backoff(self._random, first=0.01, longest=0.25)
         claim = Claim(())
         try:
-            while not self._stop.is_set():
+            while not self._stop.is_set() and not self._hold.held:
                 armed = await self._arm()
                 claim, room = await self._look(thorough=True)
                 if not room or claim.jobs or self._wants_alone(claim):
                     break
+                if self._when_empty is not None and not _more_is_due(claim):
+                    if self._quiet():
+                        self._when_empty()
+                    await self._until_quiet(at_most=LOOK_WHILE_ENDING)
+                    continue
                 woken = await self._rest(claim, armed=armed, brief=unarmed.next())
                 if armed:
                     unarmed.reset()
@@ -273,7 +297,7 @@ class Claimer:
         if claim.suspects:
             seconds = min(seconds, max(LOOK, self._suspects_from - self._clock.monotonic()))
         bell = asyncio.ensure_future(self._consumer.bell.wait(seconds))
-        await first(bell, self._waking.item(), self._stop.wait())
+        await first(bell, self._waking.item(), self._hold.imposed(), self._stop.wait())
         told = self._waking.taken()
         if not bell.done():
             bell.cancel()
@@ -313,6 +337,11 @@ class Claimer:
 
     async def _unless_stopped(self, thing: Awaitable[Any]) -> None:
         await first(thing, self._stop.wait())
+
+
+def _more_is_due(claim: Claim) -> bool:
+    """Whether a thorough claim left something that is due now: others hold it, or it must be claimed alone."""
+    return claim.suspects or (claim.next_due is not None and claim.next_due <= 0)
 
 
 def _plenty(claim: Claim, room: int) -> bool:

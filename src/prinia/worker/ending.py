@@ -15,6 +15,7 @@ from prinia.worker.call import Handler
 from prinia.worker.completion import Completion
 from prinia.worker.deadlines import Deadline
 from prinia.worker.failure import failed
+from prinia.worker.pool import Place
 from prinia.worker.threads import Slot
 
 if TYPE_CHECKING:
@@ -49,12 +50,12 @@ class Run:
         self.ending: Ending | None = None
         self.cancel_reason = ""
         self.future: asyncio.Task[None] | None = None
-        #: The thread kept for its handler, when something stands around it.
-        self.slot: Slot | None = None
+        #: The process kept for its handler, or the thread when something stands around it.
+        self.slot: Slot | Place | None = None
 
     @property
     def cancellable(self) -> bool:
-        """Whether it is in the event loop: nobody can end a thread."""
+        """Whether it is in the event loop or in a process: nobody can end a thread."""
         return self.handler.is_async or (self.slot is not None and not self.slot.busy)
 
     @property

@@ -11,52 +11,19 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from uuid import UUID
 
 from prinia.errors import StorageError
-from prinia.job import ClaimedJob
 from prinia.maintenance import Leader, Watch
-from prinia.storage.protocol import Beat, Pulse
+from prinia.storage.protocol import Beat, Pulse, Vitals
+from prinia.worker.loopwatch import LoopWatch
 from prinia.worker.outage import Backoff, Outage
 
 log = logging.getLogger("prinia.worker")
 
 
-class LoopWatch:
-    """Says when a handler blocks the event loop, and which. Used from the heartbeat's thread.
-
-    Example::
-
-        watch = LoopWatch(loop, runner.current)
-        watch.look(time.monotonic())     # at each beat
-    """
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, current: Callable[[], ClaimedJob | None]) -> None:
-        self._loop = loop
-        self._current = current
-        self._asked_at: float | None = None
-        self._warned = False
-
-    def look(self, now: float) -> None:
-        """Ask the loop to answer; warn, once each time, if it has not answered since the last look."""
-        if self._asked_at is None:
-            self._asked_at = now
-            with suppress(RuntimeError):  # the loop is closed: the worker ended without its stop
-                self._loop.call_soon_threadsafe(self._answer)
-        elif not self._warned:
-            self._warned = True
-            job = self._current()
-            culprit = f"by job {job.id} ({job.task})" if job is not None else "not by a job"
-            log.warning(
-                "the event loop has been blocked for %.1f s, %s; make the handler a plain function, "
-                "which runs in a thread",
-                now - self._asked_at, culprit,
-            )  # fmt: skip
-
-    def _answer(self) -> None:
-        self._asked_at = None
-        self._warned = False
+#: Seconds between two looks at the event loop, where beats are further apart.
+LOOK_EVERY = 1.0
 
 
 class Heartbeat:
@@ -72,6 +39,7 @@ class Heartbeat:
         dead_after: float,
         tokens: Callable[[], Sequence[int]],
         started: Callable[[], Sequence[int]],
+        vitals: Callable[[], Vitals],
         declared_dead: Callable[[], None],
         rescued: Callable[[UUID, int], None],
         loop_watch: LoopWatch,
@@ -83,6 +51,10 @@ class Heartbeat:
         self._every = every
         self._tokens = tokens
         self._started = started
+        self._vitals = vitals
+        #: Seconds that the last beat took to the database and back, and when (monotonic) that was.
+        self.lag: float | None = None
+        self.beaten_at: float | None = None
         self._declared_dead = declared_dead
         self._loop_watch = loop_watch
         self._backoff = Backoff(random, longest=every)
@@ -105,12 +77,15 @@ class Heartbeat:
         """Beat once, at ``now`` (monotonic); returns in how many seconds to beat again."""
         self._loop_watch.look(now)
         try:
-            answer = pulse.beat(self._tokens(), self._started())
+            sent_at = time.monotonic()
+            answer = pulse.beat(self._tokens(), self._started(), self._vitals())
             if not answer.alive:
                 self._stopped.set()
                 self._leader.close()
                 self._declared_dead()
                 return self._every
+            self.beaten_at = time.monotonic()
+            self.lag = self.beaten_at - sent_at
             self._follow(pulse, answer, time.monotonic())
         except StorageError as error:
             self._watch.reset()
@@ -138,13 +113,22 @@ class Heartbeat:
     def _run(self) -> None:
         pulse = self._connect()
         wait = 0.0
-        while not self._stopped.wait(wait):
+        while not self._pause(wait):
             try:
                 wait = self.beat(pulse, time.monotonic())
             except Exception:  # a worker without a heartbeat would be declared dead: whatever it was, go on
                 log.exception("a heartbeat went wrong; the next one is due in %.1f s", self._every)
                 wait = self._every
         pulse.close()
+
+    def _pause(self, seconds: float) -> bool:
+        """Wait until the next beat, with an eye on the event loop; True when it is time to end."""
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > LOOK_EVERY:
+            if self._stopped.wait(LOOK_EVERY):
+                return True
+            self._loop_watch.look(time.monotonic())
+        return self._stopped.wait(max(0.0, left))
 
     def _join(self, seconds: float) -> bool:
         until = time.monotonic() + seconds

@@ -4,30 +4,33 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from contextvars import Context as ContextVars
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 from prinia.clock import Clock
 from prinia.context import WorkerContext
 from prinia.errors import StorageError, StorageUnavailable
 from prinia.events import Subscription
 from prinia.job import Instance
-from prinia.storage.protocol import Storage
+from prinia.storage.protocol import Storage, Vitals
 from prinia.task import Task
 from prinia.worker.ack import Flusher
 from prinia.worker.announce import Announcer
 from prinia.worker.call import Surrounded
-from prinia.worker.cancels import Cancels
 from prinia.worker.claim import Claimer
-from prinia.worker.heartbeat import Heartbeat, LoopWatch
+from prinia.worker.heartbeat import Heartbeat
 from prinia.worker.ledger import Counts, Ledger
 from prinia.worker.listeners import Ears
+from prinia.worker.loopwatch import LoopWatch
 from prinia.worker.opened import Opened
+from prinia.worker.orders import Hold, Orders
 from prinia.worker.outage import Backoff, Outage
+from prinia.worker.pool import Pool
 from prinia.worker.run import Runner
 from prinia.worker.settings import Settings
 from prinia.worker.threads import Threads
@@ -53,9 +56,11 @@ class Equipment:
     ears: Ears
     settings: Settings
     threads: Threads
+    pool: Pool
     waking: Waking
     variables: ContextVars
     counts: Counts
+    hold: Hold
     stop: asyncio.Event
     stop_now: asyncio.Event
     #: Asks the worker to stop, from any thread.
@@ -81,7 +86,9 @@ class Life:
         self._loop = asyncio.get_running_loop()
         self._dead = asyncio.Event()
         self._ledger = ledger = Ledger()
-        self.context = WorkerContext(name=settings.name, instance=instance.id, _stop=equipment.request_stop)
+        self.context = WorkerContext(
+            name=settings.name, instance=instance.id, run=instance.run, _stop=equipment.request_stop
+        )
         self.announcer = announcer = Announcer(self.context, equipment.subscriptions, equipment.tasks, equipment.ears)
         self._outage = outage = Outage(settings.name, announcer.trouble)
         self._backoff = Backoff(random)
@@ -94,8 +101,8 @@ class Life:
         )  # fmt: skip
         self._runner = Runner(
             equipment.tasks, self._flusher, ledger, counts,
-            concurrency=settings.concurrency, threads=equipment.threads, variables=equipment.variables,
-            changed=changed, random=random,
+            concurrency=settings.concurrency, threads=equipment.threads, pool=equipment.pool,
+            variables=equipment.variables, changed=changed, random=random,
             worker=self.context, instance=instance.id, storage=equipment.storage,
             strict=settings.strict, surround=equipment.surround, announcer=announcer,
         )  # fmt: skip
@@ -103,14 +110,20 @@ class Life:
             consumer, self._runner, self._flusher, ledger, counts, outage,
             known=equipment.tasks, concurrency=settings.concurrency,
             claim_batch=settings.claim_batch, waking=equipment.waking,
-            changed=changed, stop=equipment.stop, clock=clock, random=random, announcer=announcer,
+            changed=changed, hold=equipment.hold, stop=equipment.stop, clock=clock, random=random, announcer=announcer,
+            when_empty=equipment.request_stop if settings.until_empty else None,
         )  # fmt: skip
-        self._cancels = Cancels(consumer, self._runner, outage, clock=clock)
+        self._orders = Orders(
+            consumer, self._runner, equipment.hold, outage,
+            stop=equipment.request_stop, name=settings.name, clock=clock,
+        )  # fmt: skip
+        self._loop_watch = LoopWatch(self._loop, self._runner.current)
         self._heartbeat = Heartbeat(
             partial(equipment.storage.pulse, instance), instance.id, outage,
             every=settings.heartbeat, dead_after=settings.dead_after,
-            tokens=ledger.tokens, started=self._runner.started_ids, declared_dead=self._declared_dead,
-            rescued=announcer.rescued, loop_watch=LoopWatch(self._loop, self._runner.current), random=random,
+            tokens=ledger.tokens, started=self._runner.started_ids, vitals=self.vitals,
+            declared_dead=self._declared_dead,
+            rescued=announcer.rescued, loop_watch=self._loop_watch, random=random,
         )  # fmt: skip
 
     @property
@@ -132,6 +145,23 @@ class Life:
     def unrecorded(self) -> int:
         """How many outcomes are not recorded yet."""
         return self._flusher.unrecorded
+
+    @property
+    def beat_age(self) -> float | None:
+        """Seconds since the last heartbeat that the database answered. Safe from any thread."""
+        beaten_at = self._heartbeat.beaten_at
+        return None if beaten_at is None else time.monotonic() - beaten_at
+
+    def ask_loop(self) -> None:
+        """Ask the event loop for a sign of life: `vitals` tell of it. Safe from any thread."""
+        self._loop_watch.ask(time.monotonic())
+
+    def vitals(self) -> Vitals:
+        """How it is. Safe from any thread."""
+        listener: Literal["listening", "polling", "off"] = "off"
+        if self._settings.listen:
+            listener = "listening" if self._consumer.bell.listening else "polling"
+        return Vitals(listener=listener, lag=self._heartbeat.lag, blocked=self._loop_watch.blocked)
 
     async def open(self) -> bool:
         """Register, however long the database is away, and beat from then on; False when stopped before that.
@@ -165,17 +195,17 @@ class Life:
         # cancellation for long, where a stop must be bounded.
         flushing = asyncio.ensure_future(self._flusher.run())
         claiming = asyncio.ensure_future(self._claimer.run())
-        cancelling = asyncio.ensure_future(self._cancels.run())
+        hearing = asyncio.ensure_future(self._orders.run())
         try:
-            await first(self._equipment.stop.wait(), self._dead.wait(), claiming, flushing, cancelling)
+            await first(self._equipment.stop.wait(), self._dead.wait(), claiming, flushing, hearing)
             if not self._equipment.stop.is_set() and not self._dead.is_set():
                 self._equipment.stop_now.set()  # one of the tasks broke: end in order, then raise what it raised
             if not self._dead.is_set():
                 await self._wind_down(claiming, flushing)
         finally:
-            await give_up(claiming, flushing, cancelling, grace=GRACE)
+            await give_up(claiming, flushing, hearing, grace=GRACE)
             await self._end()
-        for task in (claiming, flushing, cancelling):
+        for task in (claiming, flushing, hearing):
             if task.done() and not task.cancelled():
                 task.result()
         return not self._dead.is_set()

@@ -23,7 +23,8 @@ from collections import deque
 from collections.abc import Callable, Container, Iterable, Mapping
 from contextvars import Context as ContextVars
 from functools import partial
-from typing import Any, Literal
+from itertools import chain
+from typing import Any, Literal, cast
 from uuid import UUID
 
 from prinia.context import Context, WorkerContext, context_of
@@ -40,6 +41,7 @@ from prinia.worker.deadlines import Deadlines
 from prinia.worker.ending import Ending, Run, interrupted, judged, report
 from prinia.worker.failure import failed
 from prinia.worker.ledger import Counts, Ledger
+from prinia.worker.pool import Place, Pool
 from prinia.worker.threads import Threads
 
 log = logging.getLogger("prinia.worker")
@@ -63,6 +65,7 @@ class Runner:
         *,
         concurrency: int,
         threads: Threads,
+        pool: Pool,
         variables: ContextVars,
         changed: asyncio.Event,
         random: Callable[[], float],
@@ -80,6 +83,7 @@ class Runner:
         self._counts = counts
         self._concurrency = concurrency
         self._threads = threads
+        self._pool = pool
         self._variables = variables
         self._changed = changed
         self._random = random
@@ -91,11 +95,11 @@ class Runner:
         self._loop = asyncio.get_running_loop()
         self._deadlines: Deadlines[Run] = Deadlines(self._loop, self._expire)
         self._waiting: deque[ClaimedJob] = deque()
-        #: Synchronous jobs that came to their turn while every thread was busy.
-        self._parked: deque[ClaimedJob] = deque()
+        #: Jobs that came to their turn while every thread, or every process, was busy.
+        self._parked: dict[Threads | Pool, deque[ClaimedJob]] = {threads: deque(), pool: deque()}
         self._stopping = False
         # A thread may be freed by a handler that an earlier life of this worker has left behind.
-        threads.freed = self._next
+        threads.freed = pool.freed = self._next
         self.running: set[Run] = set()
         self.started = 0
         #: `changed` is set at the end of a run only when no more than this many jobs wait; -1 for never.
@@ -104,12 +108,17 @@ class Runner:
     @property
     def waiting(self) -> int:
         """How many jobs are claimed and not started."""
-        return len(self._waiting) + len(self._parked)
+        return sum(map(len, self._queues))
 
     @property
     def short_of_threads(self) -> bool:
-        """As many synchronous jobs wait as there are threads: claiming more would only take them from others."""
-        return len(self._parked) >= self._threads.size
+        """As many jobs wait for a thread or a process as there are: claiming more would only take them from others."""
+        return any(len(parked) >= place.size for place, parked in self._parked.items())
+
+    @property
+    def _queues(self) -> list[deque[ClaimedJob]]:
+        """What is claimed and not started, in the order in which it was claimed."""
+        return [*self._parked.values(), self._waiting]
 
     def add(self, jobs: Iterable[ClaimedJob]) -> None:
         """Let these jobs, of known tasks, wait for their turn, and start what can start."""
@@ -132,18 +141,20 @@ class Runner:
             ack.within = within
             self._flusher.add_unsure(ack, job, counter, partial(report, job, ack, outcome))
 
-    def hand_back_waiting(self) -> int:
-        """Hand back, uncounted, what has not started. Returns how many."""
-        jobs = [*self._parked, *self._waiting]
-        self._parked.clear()
-        self._waiting.clear()
+    def hand_back_waiting(self, unwanted: Callable[[ClaimedJob], bool] = lambda job: True) -> int:
+        """Hand back, uncounted, what has not started, or these of it. Returns how many."""
+        jobs = [job for job in chain(*self._queues) if unwanted(job)]
+        for waiting in self._queues:
+            kept = [job for job in waiting if not unwanted(job)]
+            waiting.clear()
+            waiting.extend(kept)
         for job in jobs:
             self.finish(job, HandedBack())
         return len(jobs)
 
     def claimed(self) -> list[ClaimedJob]:
         """The jobs that this worker thinks it owns and has no outcome of."""
-        return [run.job for run in self.running if run.ending is not Ending.LOST] + [*self._parked, *self._waiting]
+        return [run.job for run in self.running if run.ending is not Ending.LOST] + list(chain(*self._queues))
 
     def started_ids(self) -> list[int]:
         """The ids of jobs whose handlers run. Safe from any thread: copying a set is one step."""
@@ -169,7 +180,7 @@ class Runner:
 
     def cancel_requested(self, requests: Mapping[int, str]) -> None:
         """End these jobs, each for a reason, because somebody asked to. Handlers that run are told and cancelled."""
-        for waiting in (self._parked, self._waiting):
+        for waiting in self._queues:
             unwanted = [job for job in waiting if job.id in requests]
             for job in unwanted:
                 waiting.remove(job)
@@ -186,8 +197,8 @@ class Runner:
 
     def lose(self, ids: Container[int] | None = None) -> int:
         """Drop these jobs (all by default): others own them. Running handlers are told and cancelled."""
-        lost = [job for job in (*self._parked, *self._waiting) if ids is None or job.id in ids]
-        for waiting in (self._parked, self._waiting):
+        lost = [job for job in chain(*self._queues) if ids is None or job.id in ids]
+        for waiting in self._queues:
             kept = [job for job in waiting if ids is not None and job.id not in ids]
             waiting.clear()
             waiting.extend(kept)
@@ -226,17 +237,21 @@ class Runner:
         self._deadlines.close()
 
     def _fill(self) -> None:
-        running, waiting, parked = self.running, self._waiting, self._parked
-        while parked and self._threads.free > 0 and len(running) < self._concurrency:
-            job = parked.popleft()
-            self._start(job, self._handlers[job.task])
+        running, waiting = self.running, self._waiting
+        for place, parked in self._parked.items():
+            while parked and place.free > 0 and len(running) < self._concurrency:
+                job = parked.popleft()
+                self._start(job, self._handlers[job.task])
         while waiting and len(running) < self._concurrency:
             job = waiting.popleft()
             handler = self._handlers[job.task]
-            if handler.is_async or self._threads.free > 0:
+            if handler.is_async or (place := self._place_of(handler)).free > 0:
                 self._start(job, handler)
             else:
-                parked.append(job)
+                self._parked[place].append(job)
+
+    def _place_of(self, handler: Handler) -> Threads | Pool:
+        return self._pool if handler.is_isolated else self._threads
 
     def _start(self, job: ClaimedJob, handler: Handler) -> None:
         run = Run(job, handler)
@@ -252,9 +267,9 @@ class Runner:
         if self._announce_start is not None:
             self._announce_start(job)
         variables = self._variables.copy()
-        if handler.surrounded is not None and not handler.is_async:
-            run.slot = self._threads.reserve()
-        if handler.is_async or handler.surrounded is not None:
+        if handler.is_isolated or (handler.surrounded is not None and not handler.is_async):
+            run.slot = self._place_of(handler).reserve()
+        if handler.is_async or run.slot is not None:
             run.future = self._loop.create_task(self._run(run), context=variables)
         else:
             outcome = self._threads.call(lambda: variables.run(handler.run_in_thread, job, run.context))
@@ -263,8 +278,8 @@ class Runner:
     async def _run(self, run: Run) -> None:
         job, handler = run.job, run.handler
         try:
-            if handler.surrounded is not None:
-                result = await self._run_surrounded(run, handler.surrounded)
+            if run.slot is not None or handler.surrounded is not None:
+                result = await self._run_in(run)
             else:
                 codec = job.extras.codec if job.extras is not None else "json"
                 arguments = handler.decode(codec, job.args)
@@ -282,9 +297,12 @@ class Runner:
         self._flusher.add(Ack(job.id, job.token, _COMPLETE, result), job, "completed")
         self._next()
 
-    async def _run_surrounded(self, run: Run, surrounded: Surrounded) -> bytes | None:
+    async def _run_in(self, run: Run) -> bytes | None:
+        """Call a handler with what stands around it, or in another process."""
         try:
-            return await surrounded.run(run.job, run.context or self._context_of(run.job), run.slot)
+            if run.handler.surrounded is not None:
+                return await run.handler.surrounded.run(run.job, run.context or self._context_of(run.job), run.slot)
+            return await cast(Place, run.slot).run(run.handler.task, run.job, self._worker)
         finally:
             if run.slot is not None:
                 run.slot.release()
@@ -343,6 +361,8 @@ class Runner:
 
     def _retry_after(self, job: ClaimedJob, outcome: Outcome) -> RetryPolicy | Literal[False]:
         """What the rule of the job's task says of this failure. A job with a policy of its own needs none."""
+        if isinstance(outcome, Failed) and outcome.policy is not None:
+            return outcome.policy
         rule = self._retry.get(job.task)
         if rule is None or not isinstance(outcome, Failed) or outcome.error is None:
             return DEFAULT_RETRY

@@ -23,6 +23,7 @@ class Settings:
     queues: tuple[str, ...]
     concurrency: int
     threads: int
+    pool: int
     stop_timeout: float
     poll: Sources
     listen: bool
@@ -30,6 +31,7 @@ class Settings:
     heartbeat: float
     dead_after: float
     strict: bool
+    until_empty: bool
 
     def __post_init__(self) -> None:
         _check_text("name", self.name)
@@ -39,8 +41,10 @@ class Settings:
             _check_text("queue", queue)
         _check_count("concurrency", self.concurrency)
         _check_count("threads", self.threads)
+        _check_count("pool", self.pool)
         _check_seconds("stop_timeout", self.stop_timeout, zero=True)
         _check_flag("listen", self.listen)
+        _check_flag("until_empty", self.until_empty)
         _check_count("claim_batch", self.claim_batch, highest=LARGEST_CLAIM)
         _check_seconds("heartbeat", self.heartbeat)
         _check_seconds("dead_after", self.dead_after)

@@ -15,8 +15,10 @@ import asyncio
 import logging
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType
+from typing import Protocol
 
 from prinia.worker.worker import Worker
 
@@ -28,6 +30,14 @@ EXIT_LEFT_BEHIND = 3
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
+class Stops(Protocol):
+    """A worker, or what runs several."""
+
+    def stop(self) -> None:
+        """Stop in order; called a second time: now."""
+        ...
+
+
 class SignalCounter:
     """Turns the first signal into a stop, the second into a stop now, the third into an exit at once.
 
@@ -35,7 +45,7 @@ class SignalCounter:
     it would make the process deaf to signals.
     """
 
-    def __init__(self, worker: Worker, loop: asyncio.AbstractEventLoop, exit: Callable[[int], object]) -> None:
+    def __init__(self, worker: Stops, loop: asyncio.AbstractEventLoop, exit: Callable[[int], object]) -> None:
         self._worker = worker
         self._loop = loop
         self._exit = exit
@@ -57,8 +67,24 @@ class SignalCounter:
         self._worker.stop()
 
 
-async def run_with_signals(worker: Worker, *, exit: Callable[[int], object] = os._exit) -> int:
+@contextmanager
+def stopped_by_signals(worker: Stops, *, exit: Callable[[int], object] = os._exit) -> Iterator[None]:
+    """SIGTERM and SIGINT stop the worker meanwhile, as `SignalCounter` does; in the main thread only."""
+    counter = SignalCounter(worker, asyncio.get_running_loop(), exit)
+    before = {number: signal.signal(number, counter.received) for number in SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+async def run_with_signals(
+    worker: Worker, *, stops: Stops | None = None, exit: Callable[[int], object] = os._exit
+) -> int:
     """Run the worker until SIGTERM or SIGINT; returns the exit code. Call it in the main thread.
+
+    ``stops`` is told of signals in its place.
 
     Where handlers ignored their cancellation the process ends here, by ``exit``: asyncio would wait for them.
 
@@ -66,14 +92,9 @@ async def run_with_signals(worker: Worker, *, exit: Callable[[int], object] = os
 
         sys.exit(asyncio.run(run_with_signals(app.worker())))
     """
-    counter = SignalCounter(worker, asyncio.get_running_loop(), exit)
-    before = {number: signal.signal(number, counter.received) for number in SIGNALS}
     stats = worker.stats
-    try:
+    with stopped_by_signals(worker if stops is None else stops, exit=exit):
         await worker.run()
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
     now = worker.stats
     abandoned = now.abandoned > stats.abandoned
     code = EXIT_LEFT_BEHIND if abandoned or now.left_behind > stats.left_behind else EXIT_CLEAN

@@ -9,16 +9,17 @@ import os
 import random as random_module
 import socket
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from contextvars import copy_context
 from functools import partial
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self
 from uuid import uuid4
 
 from prinia.clock import Clock, SystemClock
 from prinia.errors import ConfigurationError, StorageError
 from prinia.events import Listener, subscribe
+from prinia.health import HealthServer, WorkerHealth, check_of, read_address
 from prinia.hooks import Hooks
 from prinia.job import Instance
 from prinia.middleware import wraps_runs
@@ -31,8 +32,10 @@ from prinia.worker.ledger import Counts, WorkerStats
 from prinia.worker.life import GRACE, Equipment, Life
 from prinia.worker.listeners import Ears
 from prinia.worker.opened import Opened
+from prinia.worker.orders import Hold
 from prinia.worker.outage import Backoff
 from prinia.worker.pace import LARGEST_CLAIM
+from prinia.worker.pool import Pool, check_tasks, references
 from prinia.worker.settings import Settings, default_name, known_tasks, served_queues
 from prinia.worker.threads import Threads
 from prinia.worker.waiting import first, give_up
@@ -46,7 +49,8 @@ class Worker:
 
     ``name`` is a label that any number of workers may share, the machine's name by default. ``queues`` are those it
     serves, by default those of its tasks. Up to ``concurrency`` jobs run at once; of those whose handlers are plain
-    functions, up to ``threads``. A stop lets jobs finish for ``stop_timeout`` seconds. One claim takes
+    functions, up to ``threads``, and of those that run in processes of their own up to ``pool`` (one for each
+    processor). A stop lets jobs finish for ``stop_timeout`` seconds. One claim takes
     up to ``claim_batch`` jobs, 500 at most. It beats every ``heartbeat`` seconds and declares others dead after
     ``dead_after`` seconds of silence. ``strict`` refuses ``ctx.complete()`` where it would warn.
     ``hooks`` has what surrounds its jobs, as an app does. Raises `ConfigurationError` for what makes no sense, before
@@ -59,7 +63,9 @@ class Worker:
     finds jobs (1 s). Where no timer is among the sources the default one stays. An async iterator is followed from
     the worker's start and closed at its end; one that ends or fails (which is logged) wakes no more.
 
-    ``on_event`` is told of all its events, as `prinia.Prinia.on_event` describes.
+    ``on_event`` is told of all its events, as `prinia.Prinia.on_event` describes. With ``until_empty`` it stops by
+    itself once nothing is due and none of its jobs runs; what is due later, retries too, is not waited for.
+    ``health`` is where it serves its health while it runs: a port, "host:port" or "unix:PATH", see `prinia.health`.
 
     Example::
 
@@ -76,6 +82,7 @@ class Worker:
         queues: Sequence[str] | None = None,
         concurrency: int = 100,
         threads: int = 10,
+        pool: int | None = None,
         stop_timeout: float = 30.0,
         poll: Poll | None = None,
         listen: bool = True,
@@ -83,6 +90,8 @@ class Worker:
         heartbeat: float = 4.0,
         dead_after: float = 12.0,
         strict: bool = False,
+        until_empty: bool = False,
+        health: int | str | None = None,
         hooks: Hooks | None = None,
         on_event: Listener | None = None,
         clock: Clock | None = None,
@@ -95,6 +104,7 @@ class Worker:
             queues=served_queues(queues, self._tasks.values()),
             concurrency=concurrency,
             threads=threads,
+            pool=(os.cpu_count() or 1) if pool is None else pool,
             stop_timeout=stop_timeout,
             poll=poll_sources(poll, listen=listen),
             listen=listen,
@@ -102,17 +112,23 @@ class Worker:
             heartbeat=heartbeat,
             dead_after=dead_after,
             strict=strict,
+            until_empty=until_empty,
         )
+        self._address = None if health is None else read_address(health)
         self._surroundings = surroundings = (Hooks() if hooks is None else hooks).surroundings
         self._plan = Plan(
             self._tasks.values(), surroundings.providers, surroundings.start_hooks, surroundings.stop_hooks
         )
         own = [] if on_event is None else [subscribe(on_event)]
+        check_tasks(self._tasks)
+        self._process_modules = tuple(surroundings.process_modules)
+        self._process_hooks = references(surroundings.process_hooks)
         self._subscriptions = (*surroundings.subscriptions, *own)
         self._middleware = tuple(one for one in surroundings.middleware if wraps_runs(one))
         self._clock = SystemClock() if clock is None else clock
         self._random = random
         self._counts = Counts()
+        self._run_number = 0
         self._instance = self._new_instance()
         self._life: Life | None = None
         self._equipment: Equipment | None = None
@@ -142,6 +158,40 @@ class Worker:
             counts.update(started=life.started, running=life.running, waiting=life.waiting, unrecorded=life.unrecorded)
         return WorkerStats(**counts)
 
+    def health(self) -> WorkerHealth:
+        """How it is now. Safe from any thread."""
+        equipment, life, instance = self._equipment, self._life, self._instance
+        known = partial(
+            WorkerHealth, name=instance.name, instance=instance.id, run=instance.run,
+            dead_after=self._settings.dead_after,
+        )  # fmt: skip
+        if equipment is None or life is None:
+            return known(state="stopped" if equipment is None else "starting")
+        state: Literal["starting", "working", "stopping"] = "working" if equipment.opened.ready else "starting"
+        vitals = life.vitals()
+        return known(
+            state="stopping" if equipment.stop.is_set() else state,
+            listener=vitals.listener, lag=vitals.lag, beat_age=life.beat_age, blocked=vitals.blocked or 0.0,
+            running=life.running, waiting=life.waiting,
+        )  # fmt: skip
+
+    def ask_loop(self) -> None:
+        """Ask the event loop for a sign of life; `health` tells for how long it has given none. From any thread."""
+        if (life := self._life) is not None:
+            life.ask_loop()
+
+    def supervise(self, *, run: int, on_event: Listener | None = None) -> None:
+        """For a supervisor, before `run`: how often it has started this worker anew, and who else is told of events.
+
+        Raises `ConfigurationError` when the worker runs.
+        """
+        if self._equipment is not None:
+            raise ConfigurationError(f"worker {self.name} runs already; make another Worker for each supervisor")
+        self._run_number = run
+        self._instance = self._new_instance()
+        if on_event is not None:
+            self._subscriptions = (*self._subscriptions, subscribe(on_event))
+
     async def run(self) -> None:
         """Work until `stop`; the database being away is waited out. Cancelling it stops at once, in order. Signals are
         left to the program: `prinia.worker.run_with_signals` handles them.
@@ -149,15 +199,20 @@ class Worker:
         It registers, opens its resources, calls the start hooks, and then claims; at the end, once the last outcome is
         recorded and it has left the register, it calls the stop hooks and closes the resources.
 
-        Raises `StorageError` when the database is there at the start and refuses, for example `MigrationsPending`,
-        whose text has the command to run; `ResourceError` and `HookError` when a resource or a start hook fails, with
-        nothing claimed and all closed again. One call at a time; after its end it may be called again.
+        Raises `HealthError` when its ``health`` cannot be served; `StorageError` when the database is there at the
+        start and refuses, for example `MigrationsPending`, whose text has the command to run; `ResourceError` and
+        `HookError` when a resource or a start hook fails, with nothing claimed and all closed again. One call at a
+        time; after its end it may be called again.
         """
         await self._run(asyncio.Event())
 
     async def _run(self, tried: asyncio.Event) -> None:
         if self._equipment is not None:
             raise ConfigurationError(f"worker {self.name} runs already; make another Worker to run a second one")
+        with nullcontext() if self._address is None else HealthServer(self._address, check_of(lambda: [self])):
+            await self._run_lives(tried)
+
+    async def _run_lives(self, tried: asyncio.Event) -> None:
         self._equipment = self._equip(tried)
         living = asyncio.ensure_future(self._live(self._equipment))
         try:
@@ -168,6 +223,7 @@ class Worker:
             raise
         finally:
             self._equipment.threads.close()
+            await self._equipment.pool.close()
             self._equipment = self._life = None
             self._stops = 0
 
@@ -217,6 +273,7 @@ class Worker:
             tasks=self._tasks,
             settings=self._settings,
             threads=Threads(self._settings.threads),
+            pool=Pool(self._settings.pool, modules=self._process_modules, hooks=self._process_hooks),
             waking=Waking(self._settings.poll, self._random),
             variables=variables,
             subscriptions=self._subscriptions,
@@ -224,6 +281,7 @@ class Worker:
             opened=opened,
             surround=partial(surround, plan=self._plan, middleware=self._middleware, values=opened.values),
             counts=self._counts,
+            hold=Hold(),
             stop=asyncio.Event(),
             stop_now=asyncio.Event(),
             request_stop=partial(self._request_stop, asyncio.get_running_loop()),
@@ -257,7 +315,7 @@ class Worker:
         backoff = Backoff(self._random, first=0.01)
         reborn = False
         while not equipment.stop.is_set():
-            self._instance = self._new_instance()
+            self._instance = self._new_instance(equipment.hold.command)
             self._life = life = Life(equipment, self._instance)
             try:
                 opened = await life.open()
@@ -290,7 +348,7 @@ class Worker:
         equipment.tried.set()
         return equipment.opened.ready
 
-    def _new_instance(self) -> Instance:
+    def _new_instance(self, command: str | None = None) -> Instance:
         settings = self._settings
         return Instance(
             id=uuid4(),
@@ -301,13 +359,15 @@ class Worker:
             pid=os.getpid(),
             version=importlib.metadata.version("prinia"),
             concurrency=settings.concurrency,
+            run=self._run_number,
+            command=command,
         )
 
     def _log_start(self, *, reborn: bool) -> None:
         log.info(
-            "worker %s %s: %d tasks, queues %s, concurrency %d, instance %s",
+            "worker %s %s: %d tasks, queues %s, concurrency %d, instance %s, run %d",
             self.name, "goes on" if reborn else "started", len(set(map(id, self._tasks.values()))),
-            ", ".join(self.queues), self._settings.concurrency, self._instance.id,
+            ", ".join(self.queues), self._settings.concurrency, self._instance.id, self._run_number,
         )  # fmt: skip
 
     def _log_stop(self) -> None:

@@ -5,7 +5,22 @@ Each double is the memory storage with one mechanism switched off; its docstring
 
 from __future__ import annotations
 
-from . import acks, bells, claims, completions, deaths, keys, pushes, reads, strays, watch
+from . import acks, bells, claims, completions, deaths, keys, lists, operations, pushes, reads, retention, strays, watch
 from .base import Broken
 
-__all__ = ["Broken", "acks", "bells", "claims", "completions", "deaths", "keys", "pushes", "reads", "strays", "watch"]
+__all__ = [
+    "Broken",
+    "acks",
+    "bells",
+    "claims",
+    "completions",
+    "deaths",
+    "keys",
+    "lists",
+    "operations",
+    "pushes",
+    "reads",
+    "retention",
+    "strays",
+    "watch",
+]

@@ -9,6 +9,7 @@ from datetime import datetime
 
 from msgspec.structs import replace as replace_spec
 
+from prinia.changes import PauseKind
 from prinia.job import JobSpec
 from prinia.storage.memory.consumer import MemoryConsumer
 from prinia.storage.memory.rows import LiveJob
@@ -93,8 +94,8 @@ class NoTurns(Broken):
 class PauseIgnored(Broken):
     """A paused queue is claimed from."""
 
-    def pause(self, queue: str, /) -> None:
-        pass
+    def pause(self, kind: PauseKind, name: str = "", /, *, by: str) -> bool:
+        return kind == "queue" or super().pause(kind, name, by=by)
 
 
 class ExcludeIgnored(Broken):

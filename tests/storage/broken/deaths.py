@@ -13,7 +13,7 @@ from prinia.storage.memory.consumer import MemoryConsumer
 from prinia.storage.memory.pulse import MemoryPulse
 from prinia.storage.memory.rows import LiveJob
 from prinia.storage.memory.tables import Tables
-from prinia.storage.protocol import Receipt
+from prinia.storage.protocol import Receipt, Vitals
 
 from .base import Broken
 
@@ -70,8 +70,8 @@ class StartedNotKept(Broken):
     """It is not known which jobs of a dead worker had started."""
 
     class pulse_class(MemoryPulse):
-        def beat(self, tokens: Sequence[int], started: Sequence[int], /) -> Any:
-            return super().beat(tokens, ())
+        def beat(self, tokens: Sequence[int], started: Sequence[int], *vitals: Vitals) -> Any:
+            return super().beat(tokens, (), *vitals)
 
 
 class RerunsWhatMayNot(Broken):

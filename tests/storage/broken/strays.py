@@ -11,6 +11,7 @@ from prinia.storage.memory.consumer import MemoryConsumer
 from prinia.storage.memory.pulse import MemoryPulse
 from prinia.storage.memory.rows import LiveJob, Registered
 from prinia.storage.memory.tables import Tables
+from prinia.storage.protocol import Vitals
 
 from .base import Broken
 
@@ -44,8 +45,8 @@ class StraysOfAll(Broken):
     """Reported tokens are not looked at when strays are freed."""
 
     class pulse_class(MemoryPulse):
-        def beat(self, tokens: Sequence[int], started: Sequence[int], /) -> Any:
-            return super().beat((), started)
+        def beat(self, tokens: Sequence[int], started: Sequence[int], *vitals: Vitals) -> Any:
+            return super().beat((), started, *vitals)
 
 
 class RecoverTakesAll(Broken):

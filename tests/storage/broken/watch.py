@@ -10,7 +10,7 @@ from uuid import UUID
 from prinia.storage.memory.consumer import MemoryConsumer
 from prinia.storage.memory.pulse import MemoryPulse
 from prinia.storage.memory.rows import Registered
-from prinia.storage.protocol import Claim
+from prinia.storage.protocol import Claim, Vitals
 
 from .base import Broken
 
@@ -21,7 +21,8 @@ class ZombieClaims(Broken):
     class consumer_class(MemoryConsumer):
         async def claim(self, limit: int, /, *, token: int, alone: bool = False, thorough: bool = True) -> Claim:
             before = self._tables.register.get(self._instance.id)
-            self._tables.register[self._instance.id] = Registered(self._instance)
+            now = self._tables.now()
+            self._tables.register[self._instance.id] = Registered(self._instance, now, now)
             try:
                 return await super().claim(limit, token=token, alone=alone, thorough=thorough)
             finally:
@@ -68,18 +69,18 @@ class BeatRegisters(Broken):
     """Whoever beats is alive."""
 
     class pulse_class(MemoryPulse):
-        def beat(self, tokens: Sequence[int], started: Sequence[int], /) -> Any:
-            return replace(super().beat(tokens, started), alive=True)
+        def beat(self, tokens: Sequence[int], started: Sequence[int], *vitals: Vitals) -> Any:
+            return replace(super().beat(tokens, started, *vitals), alive=True)
 
 
 class CounterStands(Broken):
     """A beat counts nothing."""
 
     class pulse_class(MemoryPulse):
-        def beat(self, tokens: Sequence[int], started: Sequence[int], /) -> Any:
+        def beat(self, tokens: Sequence[int], started: Sequence[int], *vitals: Vitals) -> Any:
             if (me := self._tables.register.get(self._me)) is not None:
                 me.counter -= 1
-            return super().beat(tokens, started)
+            return super().beat(tokens, started, *vitals)
 
 
 class DeadLead(Broken):
@@ -95,5 +96,5 @@ class DeadUnseen(Broken):
     """Nobody is told who is dead and not yet rescued."""
 
     class pulse_class(MemoryPulse):
-        def beat(self, tokens: Sequence[int], started: Sequence[int], /) -> Any:
-            return replace(super().beat(tokens, started), dead=frozenset())
+        def beat(self, tokens: Sequence[int], started: Sequence[int], *vitals: Vitals) -> Any:
+            return replace(super().beat(tokens, started, *vitals), dead=frozenset())

@@ -16,6 +16,13 @@ class MemoryBell:
         self._queues = frozenset(queues)
         self._rung = False
         self._sleeper: asyncio.Future[None] | None = None
+        self._summoned = False
+        self._waiter: asyncio.Future[None] | None = None
+
+    @property
+    def listening(self) -> bool:
+        """Always, of one that serves a queue."""
+        return bool(self._queues)
 
     async def arm(self) -> bool:
         """Ask to be rung. Always promised: no push is ever half done here."""
@@ -58,13 +65,32 @@ class MemoryBell:
         if queue in self._queues:
             self.wake()
 
+    async def summons(self) -> None:
+        """Return when somebody has told a worker something."""
+        waiter = asyncio.get_running_loop().create_future()
+        with self._tables.lock:
+            self._waiter = waiter
+            if self._summoned:
+                waiter.set_result(None)
+        await waiter
+        self._summoned = False
+
+    def summon(self) -> None:
+        """Somebody told a worker something. Called with the lock held, from any thread."""
+        self._summoned = True
+        _wake(self._waiter)
+
     def wake(self) -> None:
         """Wake the sleeper. Called with the lock held, from any thread."""
         self._rung = True
-        if self._sleeper is not None:
-            # A loop that was closed has nobody left to wake.
-            with suppress(RuntimeError):
-                self._sleeper.get_loop().call_soon_threadsafe(_end, self._sleeper)
+        _wake(self._sleeper)
+
+
+def _wake(sleeper: asyncio.Future[None] | None) -> None:
+    if sleeper is not None:
+        # A loop that was closed has nobody left to wake.
+        with suppress(RuntimeError):
+            sleeper.get_loop().call_soon_threadsafe(_end, sleeper)
 
 
 def _end(sleeper: asyncio.Future[None]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
+from prinia.changes import Orders, Paused, WorkerCommand
 from prinia.job import ClaimedExtras, ClaimedJob, Instance
 from prinia.outcome import Ack
 from prinia.storage.memory.ack import record
@@ -32,7 +33,13 @@ class MemoryConsumer:
     async def open(self) -> None:
         """Register the instance. What was declared dead stays dead."""
         with self._tables.lock:
-            self._tables.register.setdefault(self._instance.id, Registered(self._instance))
+            now = self._tables.now()
+            command = self._instance.command and WorkerCommand(self._instance.command)
+            self._tables.register.setdefault(
+                self._instance.id, Registered(self._instance, now, now, command=command or None)
+            )
+            if self._bell.listening:
+                self._tables.listeners.add(self._bell)
 
     async def claim(self, limit: int, /, *, token: int, alone: bool = False, thorough: bool = True) -> Claim:
         """Take up to ``limit`` due jobs, or with ``alone`` one that has been in too many crashes.
@@ -43,15 +50,16 @@ class MemoryConsumer:
         queues = self._queues_in_turn()
         with self._tables.lock:
             owner = self._tables.register.get(self._instance.id)
-            if owner is None or owner.dead:
+            if owner is None or owner.dead or owner.command is not None or self._tables.paused_all is not None:
                 return Claim(())
             now = self._tables.now()
-            jobs = self._tables.select(queues, wanted, now, alone=alone, exclude=self._exclude)
+            exclude = self._exclude | self._tables.paused_tasks.keys()
+            jobs = self._tables.select(queues, wanted, now, alone=alone, exclude=exclude)
             for job in jobs:
                 self._tables.take(job, owner, token, now)
             lines = [self._tables.lines[queue] for queue in queues if queue not in self._tables.paused]
-            suspects = any(line.has_suspects(now, self._exclude) for line in lines)
-            dues = [line.next_due(now, self._exclude) for line in lines] if thorough and len(jobs) < wanted else []
+            suspects = any(line.has_suspects(now, exclude) for line in lines)
+            dues = [line.next_due(now, exclude) for line in lines] if thorough and len(jobs) < wanted else []
             return Claim(
                 [_claimed(job, token, now) for job in jobs],
                 next_due=min((due for due in dues if due is not None), default=None),
@@ -75,6 +83,17 @@ class MemoryConsumer:
                 if job.cancel_by is not None and job.claimed_at is not None and job.owner == self._instance.id
             }
 
+    async def orders(self) -> Orders:
+        """What the instance was told, and what is paused."""
+        tables = self._tables
+        with tables.lock:
+            worker = tables.register.get(self._instance.id)
+            queues = frozenset(tables.paused).intersection(self._instance.queues)
+            return Orders(
+                command=None if worker is None else worker.command,
+                paused=Paused(queues, frozenset(tables.paused_tasks), tables.paused_all is not None),
+            )
+
     async def recover(self, tokens: Sequence[int], running: Sequence[ClaimedJob], /) -> frozenset[int]:
         """Hand back what claims with ``tokens`` got unheard; the ids of ``running`` that are no longer owned."""
         tables, owner = self._tables, self._instance.id
@@ -93,6 +112,7 @@ class MemoryConsumer:
         await self._bell.disarm()
         tables, owner = self._tables, self._instance.id
         with tables.lock:
+            tables.listeners.discard(self._bell)
             if tables.leader == owner:
                 tables.leader = None
             if owner in tables.register and any(

@@ -10,7 +10,7 @@ from uuid import UUID
 from prinia.job import AttemptError, Instance, JobState
 from prinia.storage.memory.rows import LiveJob, Registered
 from prinia.storage.memory.tables import Tables
-from prinia.storage.protocol import Beat
+from prinia.storage.protocol import NO_VITALS, Beat, Vitals
 
 BATCH = 1000
 WORKER_LOST = "worker lost"
@@ -23,14 +23,15 @@ class MemoryPulse:
         self._tables = tables
         self._me = instance.id
 
-    def beat(self, tokens: Sequence[int], started: Sequence[int], /) -> Beat:
+    def beat(self, tokens: Sequence[int], started: Sequence[int], vitals: Vitals = NO_VITALS, /) -> Beat:
         """Count one up and see everybody."""
         tables = self._tables
         with tables.lock:
             me = self._alive()
             if me is not None:
                 me.counter += 1
-                me.tokens, me.started = frozenset(tokens), frozenset(started)
+                me.beat_at = tables.now()
+                me.tokens, me.started, me.vitals = frozenset(tokens), frozenset(started), vitals
             return Beat(
                 alive=me is not None,
                 counters={id: other.counter for id, other in tables.register.items() if not other.dead},
@@ -105,13 +106,19 @@ class MemoryPulse:
             return len(over)
 
     def prepare_archive(self) -> int:
-        """Forget finished jobs that were kept long enough. There are no leaves to make."""
+        """There are no leaves to make."""
+        return 0
+
+    def sweep_archive(self, now: datetime | None = None, /) -> int:
+        """Forget up to 1,000 finished jobs that were kept long enough."""
         tables = self._tables
         with tables.lock:
-            now = tables.now()
-            for id in [id for id, row in tables.finished.items() if row.drop_at <= now]:
+            now = now or tables.now()
+            past = (id for id, row in tables.finished.items() if row.drop_at is not None and row.drop_at <= now)
+            ids = list(islice(past, BATCH))
+            for id in ids:
                 del tables.finished[id]
-        return 0
+            return len(ids)
 
     def close(self) -> None:
         """Nothing to disconnect."""

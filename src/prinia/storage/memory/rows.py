@@ -9,7 +9,9 @@ from uuid import UUID
 
 import msgspec
 
+from prinia.changes import WorkerCommand
 from prinia.job import AttemptError, Instance, JobRecord, JobSpec, JobState
+from prinia.storage.protocol import NO_VITALS, Vitals
 
 
 @dataclass(slots=True, eq=False)
@@ -46,7 +48,10 @@ class Finished:
     record: JobRecord
     owner: UUID | None
     token: int | None
-    drop_at: datetime
+    #: From when on it may be forgotten; None is never.
+    drop_at: datetime | None
+    #: As it was at the end.
+    job: LiveJob
 
 
 @dataclass(slots=True)
@@ -54,10 +59,14 @@ class Registered:
     """An instance on the register."""
 
     instance: Instance
+    started_at: datetime
+    beat_at: datetime
     counter: int = 0
     tokens: frozenset[int] = frozenset()
     started: frozenset[int] = frozenset()
+    vitals: Vitals = NO_VITALS
     dead: bool = False
+    command: WorkerCommand | None = None
 
 
 def decode_meta(data: bytes | None) -> dict[str, Any]:

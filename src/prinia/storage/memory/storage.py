@@ -7,15 +7,19 @@ from typing import Any, NoReturn
 from uuid import UUID
 
 from prinia.errors import ConnectionKindError
-from prinia.job import Instance, JobRecord, JobSpec, JobState, Pushed
+from prinia.job import Instance, JobRecord, JobSpec, Pushed
+from prinia.retention import DEFAULT, Retention
 from prinia.storage.memory.consumer import MemoryConsumer
+from prinia.storage.memory.controlling import Controlling
+from prinia.storage.memory.listing import Listing
+from prinia.storage.memory.operating import Operating
 from prinia.storage.memory.pulse import MemoryPulse
 from prinia.storage.memory.push import push
 from prinia.storage.memory.rows import live_record
-from prinia.storage.memory.tables import SystemWallClock, Tables, WallClock, cancel_reason
+from prinia.storage.memory.tables import SystemWallClock, Tables, WallClock
 
 
-class MemoryStorage:
+class MemoryStorage(Listing, Operating, Controlling):
     """`prinia.storage.protocol.Storage` in the memory of this process; any number of threads and loops share it.
 
     ``clock`` gives its time (``now()``, aware): the machine's by default. After moving a clock of your own call
@@ -86,26 +90,30 @@ class MemoryStorage:
             live = [tables.live[id] for id in dict.fromkeys(ids) if id in tables.live]
             jobs = [job for job in live if job.cancel_by is None]
             for job in jobs:
-                if job.claimed_at is None:
-                    tables.finish(job, JobState.CANCELLED, now, reason=cancel_reason(by))
-                else:
-                    job.cancel_by = by
+                tables.cancel(job, now, by=by)
             return len(jobs)
 
     async def acancel(self, ids: Sequence[int], /, *, by: str) -> int:
         """`cancel`, awaited."""
         return self.cancel(ids, by=by)
 
-    def pause(self, queue: str, /) -> None:
-        """No job of the queue is claimed any more."""
+    def set_retention(self, queue: str, retention: Retention, /) -> None:
+        """How long jobs of the queue that end from now on are kept."""
         with self.tables.lock:
-            self.tables.paused.add(queue)
+            self.tables.retention[queue] = retention
 
-    def resume(self, queue: str, /) -> None:
-        """Claiming goes on."""
+    async def aset_retention(self, queue: str, retention: Retention, /) -> None:
+        """`set_retention`, awaited."""
+        self.set_retention(queue, retention)
+
+    def retention(self, queue: str, /) -> Retention:
+        """What was set for the queue, or the default."""
         with self.tables.lock:
-            self.tables.paused.discard(queue)
-            self.tables.ring((queue,))
+            return self.tables.retention.get(queue, DEFAULT)
+
+    async def aretention(self, queue: str, /) -> Retention:
+        """`retention`, awaited."""
+        return self.retention(queue)
 
     def consumer(self, instance: Instance, /, *, listen: bool = True) -> MemoryConsumer:
         """The worker's side for this instance."""

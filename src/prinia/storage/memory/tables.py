@@ -7,29 +7,26 @@ moves under one hold, so nobody sees half of one.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import count
+from math import inf
 from threading import Lock
-from typing import Protocol
+from typing import Any, Protocol
 from uuid import UUID
 
 import msgspec
 
+from prinia.changes import AuditEntry, Pause
 from prinia.errors import InvalidOptions
 from prinia.job import MAX_KEPT_ERRORS, AttemptError, JobSpec, JobState, UniqueKey
+from prinia.retention import DEFAULT, Retention
 from prinia.storage.memory.line import Line
 from prinia.storage.memory.rows import Finished, LiveJob, Registered, live_record
 from prinia.storage.text import storable
 
-#: How long finished jobs are kept, by state.
-RETENTION = {
-    JobState.COMPLETED: timedelta(days=1),
-    JobState.FAILED: timedelta(days=30),
-    JobState.CANCELLED: timedelta(days=7),
-}
 #: A completed job above this many bytes of arguments is kept without them.
 KEPT_ARGS_BYTES = 2048
 
@@ -61,6 +58,10 @@ class Ringer(Protocol):
         """Wake the sleeper."""
         ...
 
+    def summon(self) -> None:
+        """Somebody told a worker something."""
+        ...
+
 
 class Tables:
     """All that a memory storage knows."""
@@ -74,11 +75,19 @@ class Tables:
         self.unique: dict[bytes, int] = {}
         #: Keys that are held for a window: by which job, until when.
         self.windows: dict[bytes, tuple[int, datetime]] = {}
-        self.paused: set[str] = set()
+        #: Paused queues and tasks by name, and everything.
+        self.paused: dict[str, Pause] = {}
+        self.paused_tasks: dict[str, Pause] = {}
+        self.paused_all: Pause | None = None
+        self.audit: dict[int, AuditEntry] = {}
+        #: Of queues for which one was set.
+        self.retention: dict[str, Retention] = {}
         self.register: dict[UUID, Registered] = {}
         self.leader: UUID | None = None
         self.term = 0
+        #: Of sleepers, and of all that listen.
         self.bells: set[Ringer] = set()
+        self.listeners: set[Ringer] = set()
         self.ids = count(1)
 
     def now(self) -> datetime:
@@ -187,9 +196,47 @@ class Tables:
         )
         job.place += 1
         del self.live[job.id]
-        self.finished[job.id] = Finished(record, job.owner, job.token, now + RETENTION[state])
+        keep = self.retention.get(job.spec.queue, DEFAULT).of(state)
+        drop_at = None if keep == inf else now + timedelta(seconds=keep)
+        self.finished[job.id] = Finished(record, job.owner, job.token, drop_at, job)
         if job.spec.unique is not None:
             self.unique.pop(job.spec.unique.hash, None)
+
+    def cancel(self, job: LiveJob, now: datetime, *, by: str) -> None:
+        """One that waits ends, one that runs is marked."""
+        if job.claimed_at is None:
+            self.finish(job, JobState.CANCELLED, now, reason=cancel_reason(by))
+        else:
+            job.cancel_by = by
+
+    def redrive(self, row: Finished, now: datetime) -> None:
+        """A job that has ended is live again, under its id, with all attempts before it and its errors behind it."""
+        old, key = row.job, row.job.spec.unique
+        job = LiveJob(old.id, old.spec, old.meta, old.created_at, due=now, expires_at=None)
+        job.owner, job.token, job.errors, job.place = row.owner, row.token, row.record.errors, old.place + 1
+        del self.finished[job.id]
+        if key is not None and key.window is None:
+            self.unique[key.hash] = job.id
+        self._enter(job)
+        self.ring((job.spec.queue,))
+
+    def note_audit(
+        self, by: str, operation: str, target: Mapping[str, Any], now: datetime, *,
+        values: Mapping[str, Any] | None = None, changed: int = 0, skipped: int = 0,
+    ) -> int:  # fmt: skip
+        """One more entry in the audit; its id."""
+        id = len(self.audit) + 1
+        self.audit[id] = AuditEntry(
+            id=id,
+            at=now,
+            by=storable(by),
+            operation=operation,
+            target=target,
+            values=values or {},
+            changed=changed,
+            skipped=skipped,
+        )
+        return id
 
     def ring(self, queues: Iterable[str]) -> None:
         """Jobs of these queues became claimable, or their next due time changed."""

@@ -23,6 +23,9 @@ PASS_ON_EVERY = 0.05
 class SilentBell:
     """`prinia.storage.protocol.Bell` of a worker that does not listen: it needs no connection and is never rung."""
 
+    #: It is never rung.
+    listening = False
+
     async def open(self) -> None:
         """Nothing to open."""
 
@@ -44,6 +47,10 @@ class SilentBell:
     async def pass_on(self) -> None:
         """Nothing to pass on: this worker took no ring from anybody."""
 
+    async def summons(self) -> None:
+        """Never: nothing is heard."""
+        await asyncio.Event().wait()
+
 
 class PostgresBell:
     """`prinia.storage.protocol.Bell` over the queues of one instance."""
@@ -60,6 +67,7 @@ class PostgresBell:
         self._loud: set[int] = set()
         self._out_of_reach_since: float | None = None
         self._rung = asyncio.Event()
+        self._summoned = asyncio.Event()
         self._passed_on_at = 0.0
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -69,6 +77,11 @@ class PostgresBell:
         await listener.acquire()
         listener.join(self)
         self._joined = listener
+
+    @property
+    def listening(self) -> bool:
+        """Whether its listener hears notifications."""
+        return self._joined is not None and self._joined.listening
 
     @property
     def _listener(self) -> Listener:
@@ -221,6 +234,16 @@ class PostgresBell:
     def ring(self) -> None:
         """The listener came or went: look for work."""
         self._rung.set()
+        self._summoned.set()
+
+    def summon(self) -> None:
+        """Somebody told a worker something."""
+        self._summoned.set()
+
+    async def summons(self) -> None:
+        """Return when there may be orders."""
+        await self._summoned.wait()
+        self._summoned.clear()
 
     @property
     def sleeping(self) -> bool:

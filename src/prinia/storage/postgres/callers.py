@@ -1,4 +1,4 @@
-"""The callers' side: push, find, cancel, pause, in both colours.
+"""The callers' side: push, find, cancel, in both colours.
 
 Every operation is one statement or a few of them in a transaction, written once without I/O (its SQL, its parameters,
 how its rows are read) and run by a small blocking and a small awaiting loop. That is why no code is generated here.
@@ -10,11 +10,13 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Sequence
+from dataclasses import asdict, replace
 from typing import Any
 from uuid import UUID
 
 from prinia.errors import ConnectionUnusable, StorageError, StorageUnavailable, UniqueBusy
 from prinia.job import Answers, JobRecord, JobSpec, Pushed
+from prinia.retention import DEFAULT, Retention
 from prinia.storage.postgres.bulk import Bulk
 from prinia.storage.postgres.connection import array, lacks_leaf, sqlstate
 from prinia.storage.postgres.pools import Pools
@@ -34,6 +36,7 @@ class Callers:
     """The callers' operations, over a pool or over a connection that the caller brings."""
 
     def __init__(self, sql: Sql, pools: Pools) -> None:
+        self._sql = sql
         self._schema = sql.schema
         self._pools = pools
         self._push = sql.call("push")
@@ -43,8 +46,8 @@ class Callers:
         self._find = sql.query("find")
         self._cancel = sql.query("cancel", end_waiting=sql.part("end_waiting"))
         self._make_leaves = sql.query("make_leaves")
-        self._pause = sql.query("pause")
-        self._resume = sql.query("resume")
+        self._set_retention = sql.query("set_retention")
+        self._retention = sql.query("retention")
 
     def push(self, jobs: Iterable[JobSpec], /) -> Sequence[Pushed]:
         """`prinia.storage.protocol.Pushes.push`."""
@@ -171,13 +174,23 @@ class Callers:
             await asyncio.sleep(CANCEL_PAUSE)
         raise _cancel_stuck(cancelled)
 
-    def pause(self, queue: str, /) -> None:
-        """`prinia.storage.protocol.Pauses.pause`."""
-        self._pools.run(self._pause, {"queue": queue})
+    def set_retention(self, queue: str, retention: Retention, /) -> None:
+        """`prinia.storage.protocol.Retains.set_retention`."""
+        self._pools.run(self._set_retention, {"queue": queue, **asdict(retention)})
+        self._pools.run(self._make_leaves, {})
 
-    def resume(self, queue: str, /) -> None:
-        """`prinia.storage.protocol.Pauses.resume`."""
-        self._pools.run(self._resume, {"queue": queue})
+    async def aset_retention(self, queue: str, retention: Retention, /) -> None:
+        """`set_retention`, awaited."""
+        await self._pools.arun(self._set_retention, {"queue": queue, **asdict(retention)})
+        await self._pools.arun(self._make_leaves, {})
+
+    def retention(self, queue: str, /) -> Retention:
+        """`prinia.storage.protocol.Retains.retention`."""
+        return _read_retention(self._pools.run(self._retention, {"queue": queue}))
+
+    async def aretention(self, queue: str, /) -> Retention:
+        """`retention`, awaited."""
+        return _read_retention(await self._pools.arun(self._retention, {"queue": queue}))
 
 
 @contextlib.contextmanager
@@ -234,6 +247,12 @@ async def _achain(
 
 def _cancel_params(ids: Sequence[int], by: str) -> dict[str, str]:
     return {"ids": array(ids), "by": storable(by), "reason": storable(f"cancelled by {by}")}
+
+
+def _read_retention(rows: Sequence[tuple[Any, ...]]) -> Retention:
+    """Of a queue of which nothing was said there is no row, or one without numbers."""
+    found = dict(zip(asdict(DEFAULT), rows[0], strict=True)) if rows else {}
+    return replace(DEFAULT, **{state: keep for state, keep in found.items() if keep is not None})
 
 
 def _cancel_stuck(cancelled: int) -> StorageUnavailable:

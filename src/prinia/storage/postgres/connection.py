@@ -103,7 +103,8 @@ def text_array(items: Sequence[str]) -> str:
     return "{" + ",".join(quoted) + "}"
 
 
-def _assignments(settings: Mapping[str, str], *, local: bool) -> Statement:
+def assignments(settings: Mapping[str, str], *, local: bool) -> Statement:
+    """A statement that makes these settings, for the session or with ``local`` for the transaction."""
     scope = "true" if local else "false"
     calls = (f"set_config('{name}', '{value}', {scope})" for name, value in settings.items())
     return ("select " + ", ".join(calls)).encode()
@@ -155,7 +156,7 @@ class AsyncLine:
                 if self.direct:
                     connection.prepare_threshold = 0
                     connection.prepared_max = 500
-                    await connection.execute(_assignments({**self._settings, **SERVER_KEEPALIVE}, local=False))
+                    await connection.execute(assignments({**self._settings, **SERVER_KEEPALIVE}, local=False))
             except BaseException:
                 await connection.close()
                 raise
@@ -190,7 +191,7 @@ class AsyncLine:
         self, connection: psycopg.AsyncConnection[tuple[Any, ...]], sql: Statement, params: Mapping[str, Any] | None
     ) -> list[tuple[Any, ...]]:
         async with connection.pipeline(), connection.transaction():
-            await connection.execute(_assignments(self._settings, local=True))
+            await connection.execute(assignments(self._settings, local=True))
             cursor = await connection.execute(sql, params, binary=True)
         return await cursor.fetchall() if cursor.description else []
 
@@ -230,7 +231,7 @@ class SyncLine:
         try:
             with translated(self._schema), connection.transaction():
                 with connection.pipeline():
-                    connection.execute(_assignments(settings or self._settings, local=True))
+                    connection.execute(assignments(settings or self._settings, local=True))
                     cursor = connection.execute(sql, params)
                 return cursor.fetchall() if cursor.description else []
         except StorageUnavailable:

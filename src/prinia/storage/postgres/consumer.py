@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from prinia.changes import Orders, Paused, WorkerCommand
 from prinia.errors import StorageError
 from prinia.job import MAX_KEPT_ERRORS, ClaimedExtras, ClaimedJob, Instance, JobState
 from prinia.outcome import Ack, AckKind
@@ -17,6 +18,7 @@ from prinia.retry import RetryPolicy
 from prinia.storage.postgres.acks import END, ENDS, ack_params, complete_params
 from prinia.storage.postgres.bell import PostgresBell, SilentBell
 from prinia.storage.postgres.connection import HOT_SETTINGS, AsyncLine, array, lacks_leaf, text_array
+from prinia.storage.postgres.identity import meet
 from prinia.storage.postgres.listener import Listener
 from prinia.storage.postgres.marks import LaneKey, Marks, Position
 from prinia.storage.postgres.migrate import acheck
@@ -58,6 +60,8 @@ class _Answer(NamedTuple):
     xid: int | None
     xmin: int
     paused: list[str] | None
+    paused_tasks: list[str]
+    paused_all: bool
     suspects: bool
 
 
@@ -68,6 +72,7 @@ class _Extras(msgspec.Struct):
     expired: bool
     tags: tuple[str, ...] | None
     meta: dict[str, Any] | None
+    history: bool = False
 
 
 _decode_extras = msgspec.json.Decoder(_Extras).decode
@@ -92,6 +97,8 @@ class PostgresConsumer:
         self._excluded: list[str] = []
         self._probe_at = self._probe_took = 0.0
         self._suspects = False
+        #: Of the last claim. When it changes, jobs below the marks may have become claimable.
+        self._paused = Paused()
         #: The server's time at the first statement of the last claim. (Microseconds survive in a float.)
         self._looked_at = math.inf
         #: Jobs that have an error history, and the token of their latest claim: that may be there before the answer to
@@ -106,6 +113,7 @@ class PostgresConsumer:
         self._recover = sql.query("rescue", found=sql.part("found_unheard"), kept_errors=str(MAX_KEPT_ERRORS))
         self._held = sql.query("held")
         self._cancel_requests = sql.query("cancel_requests")
+        self._orders = sql.query("orders")
 
     @property
     def bell(self) -> PostgresBell | SilentBell:
@@ -123,6 +131,7 @@ class PostgresConsumer:
 
     async def _register(self) -> None:
         await acheck(await self._claims.connect(), schema=self._sql.schema)
+        await meet(self._claims, self._sql)
         await self._acks.run(self._sql.query("make_leaves"))
         await self._acks.run(
             self._sql.query("register"),
@@ -135,6 +144,8 @@ class PostgresConsumer:
                 "pid": self._instance.pid,
                 "version": self._instance.version,
                 "concurrency": self._instance.concurrency,
+                "run": self._instance.run,
+                "command": self._instance.command,
             },
         )
         await self._bell.open()
@@ -199,6 +210,7 @@ class PostgresConsumer:
     async def _new_session(self) -> None:
         await self._claims.connect()
         if self._session != self._claims.session:
+            await meet(self._claims, self._sql)
             self._session = self._claims.session
             self._marks.drop()
 
@@ -229,13 +241,17 @@ class PostgresConsumer:
             cost = min(self._probe_took, answer.probe_seconds)
             self._probe_at, self._probe_took = time.monotonic() + cost / PROBE_SHARE, answer.probe_seconds
         self._marks.add(found)
-        known, paused = {key for key, _ in lanes} | set(found), answer.paused or ()
-        visited = [key for key, _ in self._marks.in_order(turns) if key in known and key[0] not in paused]
+        known = {key for key, _ in lanes} | set(found)
+        paused = Paused(frozenset(answer.paused or ()), frozenset(answer.paused_tasks), answer.paused_all)
+        visited = [key for key, _ in self._marks.in_order(turns) if key in known and not _skips(paused, key)]
         now = time.monotonic()
         self._marks.note(xid=answer.xid, now=now)
         self._marks.advance(visited, _by_lane(row[9:13]), short=len(answer.ids or ()) < size)
         self._marks.observe(server_now=answer.server_now, xmin=answer.xmin, now=now)
         self._suspects = answer.suspects
+        if paused != self._paused:
+            self._paused = paused
+            self._marks.drop()
         self._looked_at = min(self._looked_at, answer.server_now)
         return self._jobs(token, row[:9])
 
@@ -261,7 +277,7 @@ class PostgresConsumer:
                 ids, tasks, queues, priorities, attempts, max_attempts, crashes, args, extras, strict=True
             )
         ]
-        self._with_history.update((job.id, token) for job in jobs if job.attempt > 1 or job.crashes)
+        self._with_history.update((job.id, token) for job in jobs if _has_history(job))
         return jobs
 
     async def _look_around(self) -> float | None:
@@ -275,6 +291,7 @@ class PostgresConsumer:
                 **_positions(tips),
                 "excluded": text_array(self._excluded),
                 "at": self._looked_at,
+                "owner": str(self._instance.id),
             },
         )
         self._marks.jump(_by_lane(row[:4]))
@@ -333,6 +350,15 @@ class PostgresConsumer:
         """`prinia.storage.protocol.Consumer.cancel_requests`."""
         return dict(await self._acks.run(self._cancel_requests, {"owner": str(self._instance.id)}))
 
+    async def orders(self) -> Orders:
+        """`prinia.storage.protocol.Consumer.orders`."""
+        params = {"owner": str(self._instance.id), "queues": text_array(self._instance.queues)}
+        [(command, queues, tasks, everything)] = await self._acks.run(self._orders, params)
+        return Orders(
+            command=None if command is None else WorkerCommand(command),
+            paused=Paused(frozenset(queues), frozenset(tasks), everything),
+        )
+
     # -- recover --------------------------------------------------------------------------------------------------
 
     async def recover(self, tokens: Sequence[int], running: Sequence[ClaimedJob], /) -> frozenset[int]:
@@ -356,6 +382,10 @@ def _by_lane(columns: tuple[Any, ...]) -> dict[LaneKey, Position]:
         (queue, priority): (at, job_id)
         for queue, priority, at, job_id in zip(*(column or () for column in columns), strict=True)
     }
+
+
+def _skips(paused: Paused, lane: LaneKey) -> bool:
+    return paused.everything or lane[0] in paused.queues
 
 
 def _step_down(limit: int) -> int:
@@ -386,4 +416,9 @@ def _read_extras(extras: _Extras) -> ClaimedExtras:
         expired=extras.expired,
         tags=extras.tags or (),
         meta=extras.meta or {},
+        history=extras.history,
     )
+
+
+def _has_history(job: ClaimedJob) -> bool:
+    return job.attempt > 1 or job.crashes > 0 or (job.extras is not None and job.extras.history)

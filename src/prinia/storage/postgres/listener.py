@@ -42,6 +42,10 @@ class Sleeper(Protocol):
         """Something happened that nobody may sleep through."""
         ...
 
+    def summon(self) -> None:
+        """Somebody told a worker something, perhaps this one."""
+        ...
+
     @property
     def sleeping(self) -> bool:
         """Whether it asked to be rung."""
@@ -57,6 +61,8 @@ RECONNECT_CAP = 10.0
 PROBE_EVERY = 30.0
 #: The number of a bell's waiting lock is the bell's plus this.
 WAITING = 64
+#: What is notified when a worker was told something (see ``command_worker.sql``).
+ORDERS = "orders"
 
 _BELL = re.compile(r"([0-9]{1,2})(\+?)")
 
@@ -233,6 +239,10 @@ class Listener:
         if notify.payload == "proof":
             if self._proof is not None and not self._proof.done():
                 self._proof.set_result(None)
+            return
+        if notify.payload == ORDERS:
+            for sleeper in self._sleepers:
+                sleeper.summon()
             return
         bell = _BELL.fullmatch(notify.payload)
         if bell is None:

@@ -205,7 +205,7 @@ def pending(database: psycopg.Connection[Any] | str, schema: str = DEFAULT_SCHEM
 def _recorded(database: psycopg.Connection[Any] | str, schema: str) -> list[Recorded]:
     if isinstance(database, psycopg.Connection):
         return history(database, schema)
-    with _connected(database) as connection:
+    with connected(database) as connection:
         return history(connection, schema)
 
 
@@ -227,7 +227,7 @@ def migrate(
     sql = Sql(schema)
     say = progress or log.info
     applied: list[Applied] = []
-    with _connected(dsn) as connection:
+    with connected(dsn) as connection:
         if not judge(history(connection, schema)):
             return applied
         while step := _persist(lambda: _apply_next(connection, sql), say, patience):
@@ -297,7 +297,7 @@ def _persist(attempt: Callable[[], Applied | None], say: Progress, patience: flo
 
 
 @contextmanager
-def _connected(dsn: str) -> Iterator[psycopg.Connection[Any]]:
+def connected(dsn: str) -> Iterator[psycopg.Connection[Any]]:
     """A connection for migrating or looking; the driver's errors come out as Prinia's."""
     connection = _connect(dsn)
     try:

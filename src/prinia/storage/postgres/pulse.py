@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from uuid import UUID
 
 from prinia.errors import StorageError
 from prinia.job import MAX_KEPT_ERRORS, Instance
 from prinia.storage.postgres.connection import BASE_SETTINGS, HOT_SETTINGS, SyncLine, array, lacks_leaf
 from prinia.storage.postgres.sql import Sql, Statement
-from prinia.storage.protocol import Beat
+from prinia.storage.postgres.sweeper import Sweeper
+from prinia.storage.protocol import NO_VITALS, Beat, Vitals
 
 
 class PostgresPulse:
@@ -18,6 +20,7 @@ class PostgresPulse:
     def __init__(self, dsn: Callable[[], str], sql: Sql, instance: Instance) -> None:
         self._line = SyncLine(dsn, name=f"prinia pulse {instance.name}", schema=sql.schema, settings=BASE_SETTINGS)
         self._sql = sql
+        self._sweeper = Sweeper(dsn, sql, self._line)
         self._id = str(instance.id)
         kept = str(MAX_KEPT_ERRORS)
         self._beat = sql.query("beat")
@@ -25,10 +28,18 @@ class PostgresPulse:
         self._free_strays = sql.query("rescue", found=sql.part("found_strays"), kept_errors=kept)
         self._sweep_expired = sql.query("sweep_expired", end_waiting=sql.part("end_waiting"))
 
-    def beat(self, tokens: Sequence[int], started: Sequence[int], /) -> Beat:
+    def beat(self, tokens: Sequence[int], started: Sequence[int], vitals: Vitals = NO_VITALS, /) -> Beat:
         """`prinia.storage.protocol.Pulse.beat`."""
         [(alive, ids, counters, dead, leader, term)] = self._line.run(
-            self._beat, {"instance": self._id, "tokens": array(tokens), "started": array(started)}
+            self._beat,
+            {
+                "instance": self._id,
+                "tokens": array(tokens),
+                "started": array(started),
+                "listener": vitals.listener,
+                "lag": vitals.lag,
+                "blocked": vitals.blocked,
+            },
         )
         seen: dict[UUID, int] = dict(zip(ids or (), counters or (), strict=True))
         return Beat(alive=alive, counters=seen, dead=frozenset(dead or ()), leader=leader, term=term)
@@ -65,6 +76,10 @@ class PostgresPulse:
     def prepare_archive(self) -> int:
         """`prinia.storage.protocol.Pulse.prepare_archive`."""
         return self._count(self._sql.query("make_leaves"), {})
+
+    def sweep_archive(self, now: datetime | None = None, /) -> int:
+        """`prinia.storage.protocol.Pulse.sweep_archive`."""
+        return self._sweeper.sweep(now)
 
     def close(self) -> None:
         """Disconnect."""

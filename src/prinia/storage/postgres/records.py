@@ -13,15 +13,17 @@ from prinia.job import AttemptError, JobRecord, JobState
 
 def records(ids: Sequence[int], rows: Iterable[tuple[Any, ...]]) -> list[JobRecord]:
     """The records of ``find.sql``, in the order of ``ids``."""
-    by_id = {row[0]: _record(row) for row in rows}
+    by_id = {row[0]: record(row) for row in rows}
     return [by_id[job_id] for job_id in ids if job_id in by_id]
 
 
-def _utc(moment: datetime | None) -> datetime | None:
+def utc(moment: datetime | None) -> datetime | None:
+    """The same moment, in UTC."""
     return moment.astimezone(UTC) if moment is not None else None
 
 
-def _record(row: tuple[Any, ...]) -> JobRecord:
+def record(row: tuple[Any, ...]) -> JobRecord:
+    """One row, with the columns of ``find.sql``."""
     (job_id, task, queue, state, priority, attempt, max_attempts, crashes, args, codec, created_at, scheduled_at,
      started_at, finished_at, owner, result, errors, reason, tags, meta) = row  # fmt: skip
     return JobRecord(
@@ -36,9 +38,9 @@ def _record(row: tuple[Any, ...]) -> JobRecord:
         args=args,
         codec=codec,
         created_at=created_at.astimezone(UTC),
-        scheduled_at=_utc(scheduled_at),
-        started_at=_utc(started_at),
-        finished_at=_utc(finished_at),
+        scheduled_at=utc(scheduled_at),
+        started_at=utc(started_at),
+        finished_at=utc(finished_at),
         owner=owner,
         result=result,
         errors=tuple(map(_error, errors or ())),

@@ -9,13 +9,16 @@ from weakref import WeakKeyDictionary
 from prinia.job import Instance
 from prinia.storage.postgres.callers import Callers
 from prinia.storage.postgres.consumer import PostgresConsumer
+from prinia.storage.postgres.controlling import Controlling
 from prinia.storage.postgres.listener import Listener
+from prinia.storage.postgres.listing import Listing
+from prinia.storage.postgres.operating import Operating
 from prinia.storage.postgres.pools import Pools
 from prinia.storage.postgres.pulse import PostgresPulse
 from prinia.storage.postgres.sql import Sql
 
 
-class PostgresStorage(Callers):
+class PostgresStorage(Callers, Listing, Operating, Controlling):
     """`prinia.storage.protocol.Storage` on PostgreSQL 13 or newer.
 
     ``dsn`` is a libpq URL or connection string, or a function that gives it when it is first needed. ``listen_dsn``

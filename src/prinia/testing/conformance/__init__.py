@@ -18,12 +18,16 @@ from prinia.testing.conformance.bells import BellPromises
 from prinia.testing.conformance.bench import Bench, ConformanceBase, StandIn, job, promise
 from prinia.testing.conformance.cancelling import CancelPromises
 from prinia.testing.conformance.claiming import ClaimPromises
+from prinia.testing.conformance.controlling import CommandPromises, PausePromises
 from prinia.testing.conformance.expiry import ExpiryPromises
+from prinia.testing.conformance.listing import ListPromises
+from prinia.testing.conformance.operating import OperatePromises, RedrivePromises
 from prinia.testing.conformance.order import OrderPromises
 from prinia.testing.conformance.pushing import PushPromises
 from prinia.testing.conformance.replacing import ReplacePromises
 from prinia.testing.conformance.rescuing import RescuePromises
 from prinia.testing.conformance.resending import ResendPromises
+from prinia.testing.conformance.retaining import RetentionPromises
 from prinia.testing.conformance.retrying import RetryPromises
 from prinia.testing.conformance.storing import StoringPromises
 from prinia.testing.conformance.strays import StrayPromises
@@ -46,11 +50,17 @@ class StorageConformance(
     ResendPromises,
     RetryPromises,
     CancelPromises,
+    OperatePromises,
+    RedrivePromises,
+    PausePromises,
+    CommandPromises,
     ExpiryPromises,
     WatchPromises,
     RescuePromises,
     StrayPromises,
+    RetentionPromises,
     BellPromises,
     WithinPromises,
+    ListPromises,
 ):
     """All promises. Override `make_storage`, and `transaction` where the storage pushes in the caller's."""

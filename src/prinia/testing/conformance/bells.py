@@ -137,10 +137,10 @@ class BellPromises(ConformanceBase):
     async def test_a_resumed_queue_wakes_a_sleeper(self, bench: Bench) -> None:
         """Jobs that waited in a paused queue ring when it is resumed."""
         await bench.push_one()
-        await call(bench.storage.pause, "default")
+        await call(bench.storage.pause, "queue", "default", by="Ada")
         worker = await bench.worker()
         await arm(bench, worker)
-        await call(bench.storage.resume, "default")
+        await call(bench.storage.resume, "queue", "default", by="Ada")
         assert await worker.consumer.bell.wait(bench.patience), "slept through a resume"
         await worker.one()
 

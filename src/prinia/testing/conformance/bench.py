@@ -156,7 +156,9 @@ class Bench:
         """Push one job; its id."""
         return (await self.push(job(**fields)))[0]
 
-    async def worker(self, *queues: str, opened: bool = True, listen: bool = True) -> StandIn:
+    async def worker(
+        self, *queues: str, opened: bool = True, listen: bool = True, command: str | None = None
+    ) -> StandIn:
         """A worker of these queues, "default" without any; it listens unless told not to."""
         instance = Instance(
             id=uuid4(),
@@ -167,6 +169,7 @@ class Bench:
             pid=os.getpid(),
             version="0",
             concurrency=10,
+            command=command,
         )
         worker = StandIn(self.storage, instance, self.patience, listen)
         self._workers.append(worker)

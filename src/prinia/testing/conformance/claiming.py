@@ -97,25 +97,25 @@ class ClaimPromises(ConformanceBase):
         worker = await bench.worker("email", "export")
         claimed = await worker.one()
         waiting, other = await bench.push(job(queue="email"), job(queue="export"))
-        await call(bench.storage.pause, "email")
-        await call(bench.storage.pause, "email")
+        await call(bench.storage.pause, "queue", "email", by="Ada")
+        await call(bench.storage.pause, "queue", "email", by="Ada")
         assert await worker.claimed_ids() == [other]
         later = await bench.push_one(queue="email")
         assert await worker.claimed() == []
         await bench.finish(claimed, worker)
         await bench.in_state(running, JobState.COMPLETED)
-        await call(bench.storage.resume, "email")
+        await call(bench.storage.resume, "queue", "email", by="Ada")
         assert [claimed.id for claimed in await worker.collect(2)] == [waiting, later]
 
     @promise
     async def test_an_unknown_queue_can_be_paused(self, bench: Bench) -> None:
         """A queue may be paused before its first job, and resumed without having been paused."""
-        await call(bench.storage.resume, "default")
-        await call(bench.storage.pause, "default")
+        await call(bench.storage.resume, "queue", "default", by="Ada")
+        await call(bench.storage.pause, "queue", "default", by="Ada")
         id = await bench.push_one()
         worker = await bench.worker()
         assert await worker.claimed() == []
-        await call(bench.storage.resume, "default")
+        await call(bench.storage.resume, "queue", "default", by="Ada")
         assert (await worker.one()).id == id
 
     @promise

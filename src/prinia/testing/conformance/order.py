@@ -110,7 +110,7 @@ class OrderPromises(ConformanceBase):
     async def test_paused_queues_do_not_keep_a_worker_awake(self, bench: Bench) -> None:
         """What waits in a paused queue is not said to be due, neither now nor later."""
         await bench.push(job(queue="email"), job(queue="email", delay=5), job(delay=300))
-        await call(bench.storage.pause, "email")
+        await call(bench.storage.pause, "queue", "email", by="Ada")
         worker = await bench.worker("default", "email")
         claim = await worker.claim()
         assert list(claim.jobs) == []

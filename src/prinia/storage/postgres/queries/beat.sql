@@ -2,7 +2,8 @@
 with mine as (
     update {schema}.workers w
        set beat = w.beat + 1, previous_beat_at = w.beat_at, beat_at = statement_timestamp(),
-           tokens = %(tokens)s::bigint[], started = %(started)s::bigint[]
+           tokens = %(tokens)s::bigint[], started = %(started)s::bigint[],
+           listener = %(listener)s, lag = %(lag)s::double precision, blocked = %(blocked)s::double precision
      where w.id = %(instance)s::uuid and w.died_at is null
     returning w.id, w.beat
 )

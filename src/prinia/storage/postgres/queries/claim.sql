@@ -28,6 +28,14 @@ probed (queue, low, priority) as (
 began as materialized (
     select clock_timestamp() as at
 ),
+paused as materialized (
+    select array(select p.name from {schema}.pauses p where p.kind = 'task') as tasks,
+           exists (select from {schema}.pauses p where p.kind = 'everything') as everything
+),
+-- What is not to be claimed: tasks that the caller does not know, and paused ones.
+left_alone as materialized (
+    select %(excluded)s::text[] || paused.tasks as tasks from paused
+),
 found as materialized (
     select p.queue, p.priority, clock_timestamp() as at from began, probed p
 ),
@@ -38,7 +46,8 @@ lanes as materialized (
             union all
             select queue, priority, '-infinity', 0 from found) as lane (queue, priority, at, id)
      where (select q.paused_at from {schema}.queues q where q.name = lane.queue) is null
-       and (select w.died_at is null from {schema}.workers w where w.id = %(owner)s::uuid)
+       and (select w.died_at is null and w.command is null from {schema}.workers w where w.id = %(owner)s::uuid)
+       and not (select paused.everything from paused)
      order by array_position(%(turns)s::text[], lane.queue), lane.priority desc
 ),
 claimed as (
@@ -58,7 +67,7 @@ claimed as (
                      and r.limit_key is null
                      and r.claimed_at is null
                      and r.crashes < 2
-                     and r.task <> all (%(excluded)s::text[])
+                     and r.task <> all ((select l.tasks from left_alone l)::text[])
                    order by r.scheduled_at, r.id
                    limit {limit}
                      for update skip locked
@@ -66,11 +75,12 @@ claimed as (
             limit {limit}))
     returning j.id, j.task, j.queue, j.priority, j.scheduled_at, j.attempt, j.max_attempts, j.crashes, j.args,
               case when j.codec = 'json' and j.timeout is null and j.retry is null and j.expires_at is null
-                        and j.tags is null and j.meta is null
+                        and j.tags is null and j.meta is null and j.redriven_at is null
                    then null
                    else json_build_object('codec', j.codec, 'timeout', j.timeout, 'retry', j.retry,
                                           'expired', coalesce(j.expires_at <= statement_timestamp(), false),
-                                          'tags', j.tags, 'meta', j.meta)::text end as extras
+                                          'tags', j.tags, 'meta', j.meta,
+                                          'history', j.redriven_at is not null)::text end as extras
 ),
 ordered as (
     select *
@@ -87,11 +97,15 @@ select jobs.*, marks.*, probes.*, extract(epoch from statement_timestamp())::flo
        pg_current_xact_id_if_assigned()::text::bigint, pg_snapshot_xmin(pg_current_snapshot())::text::bigint,
        (select array_agg(q.name) from {schema}.queues q
          where q.paused_at is not null and q.name = any (%(turns)s::text[])),
+       (select paused.tasks from paused), (select paused.everything from paused),
        -- "limit_key is null" would let the planner take jobs_ready, and read every ready row.
        exists (select from {schema}.jobs r
                 where r.crashes >= 2 and r.queue = any (%(turns)s::text[]) and r.scheduled_at <= statement_timestamp()
-                  and r.claimed_at is null and num_nonnulls(r.limit_key) = 0 and r.task <> all (%(excluded)s::text[])
-                  and (select q.paused_at from {schema}.queues q where q.name = r.queue) is null)
+                  and r.claimed_at is null and num_nonnulls(r.limit_key) = 0
+                  and r.task <> all ((select l.tasks from left_alone l)::text[])
+                  and (select q.paused_at from {schema}.queues q where q.name = r.queue) is null
+                  and not (select paused.everything from paused)
+                  and (select w.command is null from {schema}.workers w where w.id = %(owner)s::uuid))
   from (select array_agg(id), array_agg(task), array_agg(queue), array_agg(priority), array_agg(attempt),
                array_agg(max_attempts), array_agg(crashes), array_agg(args), array_agg(extras) from ordered) jobs,
        (select array_agg(queue), array_agg(priority), array_agg(scheduled_at), array_agg(id) from tips) marks,

@@ -14,7 +14,9 @@ with claimed as (
               and num_nonnulls(r.limit_key) = 0
               and r.task <> all (%(excluded)s::text[])
               and (select q.paused_at from {schema}.queues q where q.name = r.queue) is null
-              and (select w.died_at is null from {schema}.workers w where w.id = %(owner)s::uuid)
+              and (select w.died_at is null and w.command is null from {schema}.workers w where w.id = %(owner)s::uuid)
+              and not exists (select from {schema}.pauses p
+                               where p.kind = 'everything' or p.kind = 'task' and p.name = r.task)
             limit 1
               for update skip locked))
     returning j.*

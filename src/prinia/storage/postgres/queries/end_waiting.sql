@@ -1,8 +1,13 @@
--- Part of cancel and sweep_expired: the waiting rows in "mine" become cancelled, for a reason.
+-- Part of cancel, operate_cancel and sweep_expired: the waiting rows in "mine" become cancelled, for a reason. A row that
+-- was claimed, or changed, after this statement began stays, and so does its error history.
+gone as (
+    delete from {schema}.jobs j
+     where j.ctid = any (array(select m.at from mine m)) and j.claimed_at is null
+    returning j.*
+),
 history as (
     delete from {schema}.attempts t
-     where t.job_id = any (array(select m.id from mine m))
-       and exists (select from {schema}.jobs j where j.id = t.job_id and j.claimed_at is null)
+     where t.job_id = any (array(select g.id from gone g))
     returning t.id, t.job_id, t.attempt, t.kind, t.message, t.traceback, t.at
 ),
 told as (
@@ -10,11 +15,6 @@ told as (
            as errors
       from history h
      group by h.job_id
-),
-gone as (
-    delete from {schema}.jobs j
-     where j.ctid = any (array(select m.at from mine m)) and j.claimed_at is null
-    returning j.*
 ),
 archived as (
     insert into {schema}.archive (

@@ -6,6 +6,11 @@ with lanes as (
       from unnest(%(queues)s::text[], %(priorities)s::smallint[], %(times)s::timestamptz[], %(ids)s::bigint[])
            as lane (queue, priority, at, id)
      where (select q.paused_at from {schema}.queues q where q.name = lane.queue) is null
+       and not exists (select from {schema}.pauses p where p.kind = 'everything')
+       and (select w.command is null from {schema}.workers w where w.id = %(owner)s::uuid)
+),
+left_alone as materialized (
+    select %(excluded)s::text[] || array(select p.name from {schema}.pauses p where p.kind = 'task') as tasks
 ),
 passed as (
     select lanes.queue, lanes.priority, last.scheduled_at, last.id
@@ -28,7 +33,8 @@ due as (
              from {schema}.jobs r
             where r.queue = lanes.queue and r.priority = lanes.priority
               and r.scheduled_at > to_timestamp(%(at)s::float8) and r.scheduled_at < 'infinity'
-              and r.limit_key is null and r.crashes < 2 and r.task <> all (%(excluded)s::text[])
+              and r.limit_key is null and r.crashes < 2
+              and r.task <> all ((select l.tasks from left_alone l)::text[])
             order by r.scheduled_at, r.id
             limit 1
       ) next

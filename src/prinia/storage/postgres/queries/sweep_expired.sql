@@ -7,7 +7,8 @@ with mine as materialized (
             where e.expires_at is not null and e.expires_at <= statement_timestamp() and e.claimed_at is null
             order by e.expires_at
             limit 1000))
-       and j.claimed_at is null and j.expires_at <= statement_timestamp()
+       -- "is true" keeps the planner from reading everything that has expired once more.
+       and j.claimed_at is null and (j.expires_at <= statement_timestamp()) is true
      order by j.id
        for update skip locked
 ),

@@ -1,0 +1,1 @@
+select jobs, name, since from {schema}.meet() where jobs is not null
