@@ -60,7 +60,7 @@ from prinia.outcome import Cancel, Fail, Retry, Snooze, Steering
 from prinia.payload.codec import Codec, JsonCodec, MessagePackCodec
 from prinia.polling import Poll, PollBackoff
 from prinia.registry import Tasks
-from prinia.retry import Delays, Exponential, Fixed, RetryPolicy
+from prinia.retry import Delays, Exponential, Fixed, RetryMapping, RetryPolicy
 from prinia.task import AsyncTask, DeclareDecorator, DeclaredTask, Decorator, SyncTask, Task
 
 #: The version that is installed, "0+unknown" for a copy that is not.
@@ -125,6 +125,7 @@ __all__ = [
     "ResultError",
     "ResultTimeout",
     "Retry",
+    "RetryMapping",
     "RetryPolicy",
     "Snooze",
     "Steering",

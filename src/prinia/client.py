@@ -7,12 +7,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, Unpack
 
 from prinia.colour import refuse_in_loop
-from prinia.errors import InvalidArguments
+from prinia.errors import ConfigurationError, InvalidArguments, PayloadTooLarge
 from prinia.handle import Job, Jobs, ReadResult, Waiter
 from prinia.job import JobSpec, Pushed
 from prinia.middleware import Enqueuing
 from prinia.newjob import NewJob, refuse_colour, refuse_loose
 from prinia.options import JobOptions
+from prinia.payload.coding import Codecs, shown_name
 from prinia.pending import Pending
 from prinia.registry import Registry
 from prinia.storage.protocol import Storage
@@ -29,41 +30,43 @@ class Client:
         *,
         read_any: ReadResult[Any],
         strict: bool,
+        codecs: Codecs,
         middleware: Enqueuing | None = None,
         waiter: Waiter | None = None,
     ) -> None:
-        """``read_any`` makes the result of a job of any task."""
+        """``read_any`` makes the result of a job of any task; ``codecs`` are those of the app."""
         self._storage = storage
         self._read_any = read_any
         self._middleware = middleware or Enqueuing()
+        self._codecs = codecs
         self.strict = strict
         self.waiter = waiter or Waiter(storage)
 
     def enqueue(self, job: NewJob[R], /) -> Job[R]:
         """Store one job. Raises `EnqueueError` and `StorageError`."""
         with self._middleware.around():
-            job = self._middleware.prepare(job)
+            job = self._prepare(job)
             (pushed,) = self._storage().push((job.spec,))
         return self._handle(pushed, job)
 
     async def aenqueue(self, job: NewJob[R], /) -> Job[R]:
         """`enqueue`, awaited."""
         with self._middleware.around():
-            job = self._middleware.prepare(job)
+            job = self._prepare(job)
             (pushed,) = await self._storage().apush((job.spec,))
         return self._handle(pushed, job)
 
     def enqueue_within(self, connection: Any, job: NewJob[R], /) -> Job[R]:
         """Store one job in the connection's transaction. Raises `ConnectionKindError` too."""
         with self._middleware.around():
-            job = self._middleware.prepare(job)
+            job = self._prepare(job)
             (pushed,) = self._storage().push_within(connection, (job.spec,))
         return self._handle(pushed, job)
 
     async def aenqueue_within(self, connection: Any, job: NewJob[R], /) -> Job[R]:
         """`enqueue_within`, awaited."""
         with self._middleware.around():
-            job = self._middleware.prepare(job)
+            job = self._prepare(job)
             (pushed,) = await self._storage().apush_within(connection, (job.spec,))
         return self._handle(pushed, job)
 
@@ -114,7 +117,26 @@ class Client:
     def _spec(self, job: NewJob[Any]) -> JobSpec:
         if not isinstance(job, NewJob):
             raise InvalidArguments(f"enqueue_many takes jobs made by task.job(...), not {ascii(job)[:80]}")
-        return self._middleware.prepare(job).spec
+        return self._prepare(job).spec
+
+    def _prepare(self, job: NewJob[R]) -> NewJob[R]:
+        job = self._middleware.prepare(job)
+        if job.codecs is not self._codecs:
+            self._refuse_otherwise_encoded(job)
+        return job
+
+    def _refuse_otherwise_encoded(self, job: NewJob[Any]) -> None:
+        """A job of a task of another app, or of one that several apps include, was encoded by rules of its own."""
+        spec, limit, made_by = job.spec, self._codecs.max_args_bytes, job.codecs
+        if len(spec.args) > limit:
+            raise PayloadTooLarge(f"{spec.task}: the arguments are {len(spec.args):,} bytes, the limit is {limit:,}")
+        # Another codec than its default was the task's own choice.
+        if made_by is None or spec.codec != made_by.default.name or self._codecs.writes_as(made_by):
+            return
+        raise ConfigurationError(
+            f"{spec.task}: the job's arguments are {shown_name(made_by.default)}, and this app writes "
+            f"{shown_name(self._codecs.default)}; make the job by this app's own task: app.bind(task).job(...)"
+        )
 
     def _handle(self, pushed: Pushed, job: NewJob[R]) -> Job[R]:
         return Job(pushed.id, created=pushed.created, xid=pushed.xid, waiter=self.waiter, read=job.read)

@@ -14,6 +14,7 @@ from prinia.errors import ConnectionKindError, EnqueueError
 from prinia.handle import Job, ReadResult, Waiter
 from prinia.job import JobSpec
 from prinia.options import JobOptions, job_fields
+from prinia.payload.coding import Codecs
 from prinia.pending import Pending
 
 P = ParamSpec("P")
@@ -24,7 +25,8 @@ Ro = TypeVar("Ro", covariant=True)
 class NewJob(msgspec.Struct, Generic[Ro], frozen=True):
     """A job that is not stored yet: a value, checked and encoded, made by ``task.job(...)``.
 
-    ``spec`` is what will be pushed, ``read`` makes the result when the job has ended.
+    ``spec`` is what will be pushed, ``read`` makes the result when the job has ended, ``codecs`` are those by which the
+    arguments were encoded; None when they came encoded already.
 
     Example::
 
@@ -33,6 +35,7 @@ class NewJob(msgspec.Struct, Generic[Ro], frozen=True):
 
     spec: JobSpec
     read: ReadResult[Ro]
+    codecs: Codecs | None = None
 
     @property
     def task(self) -> str:

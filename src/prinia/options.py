@@ -90,8 +90,9 @@ class TaskOptions(StoredOptions, total=False):
 
     ``name`` and ``aliases``: under which jobs are stored, and were stored before a rename.
     ``retry``: a policy, as for a job; or a mapping ``{ConnectionError: Fixed(1), ValueError: False}`` of which the most
-    specific type counts, False for no further attempt, the default policy for what is not in it; or a function of the
-    error and the number of the attempt, which gives seconds, a timedelta, a policy, None (the default policy) or False.
+    specific type counts, False for no further attempt, the default policy for what is not in it (see `RetryMapping`);
+    or a function of the error and the number of the attempt, which gives seconds, a timedelta, a policy, None (the
+    default policy) or False.
     Mapping and function are not stored: the worker asks them at the failure, in its event loop. A policy among a job's
     own options goes first.
     ``on_success(ctx, result)`` and ``on_failure(ctx, error)``: functions or coroutine functions, called once the job

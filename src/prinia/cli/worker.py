@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 _EPILOG = (
     "The first SIGTERM or Ctrl-C lets running jobs finish for --stop-timeout seconds, the second cancels them and "
     "hands them back, the third ends at once. Exit codes: 0 every job was finished or handed back, 1 it could not "
-    "start, 2 wrong usage, 3 some jobs could not be handed back (they run again), 130 and 143 ended at once."
+    "start or a resource of it died, 2 wrong usage, 3 some jobs could not be handed back (they run again), 130 and 143 "
+    "ended at once."
 )
 
 
@@ -103,7 +104,7 @@ def worker(
     from prinia.worker import run_with_signals
 
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        code = runner.run(run_with_signals(serving))
+        code = runner.run(run_with_signals(serving, last=True))
     click.get_current_context().exit(code)
 
 

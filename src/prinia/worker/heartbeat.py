@@ -73,7 +73,7 @@ class Heartbeat:
         tokens: Callable[[], Sequence[int]],
         started: Callable[[], Sequence[int]],
         declared_dead: Callable[[], None],
-        rescued: Callable[[UUID, int], None],
+        rescued: Callable[[UUID | None, int], None],
         loop_watch: LoopWatch,
         random: Callable[[], float],
     ) -> None:

@@ -60,6 +60,8 @@ class Equipment:
     stop_now: asyncio.Event
     #: Asks the worker to stop, from any thread.
     request_stop: Callable[[], None]
+    #: The worker as its resources and hooks see it, in whatever life it is.
+    worker: WorkerContext
     #: Resources and hooks, for all lives.
     opened: Opened
     #: What stands around a task's handler.
@@ -81,8 +83,8 @@ class Life:
         self._loop = asyncio.get_running_loop()
         self._dead = asyncio.Event()
         self._ledger = ledger = Ledger()
-        self.context = WorkerContext(name=settings.name, instance=instance.id, _stop=equipment.request_stop)
-        self.announcer = announcer = Announcer(self.context, equipment.subscriptions, equipment.tasks, equipment.ears)
+        context = WorkerContext(name=settings.name, instance=instance.id, _stop=equipment.request_stop)
+        self.announcer = announcer = Announcer(context, equipment.subscriptions, equipment.tasks, equipment.ears)
         self._outage = outage = Outage(settings.name, announcer.trouble)
         self._backoff = Backoff(random)
         self._consumer = consumer = equipment.storage.consumer(instance, listen=settings.listen)
@@ -96,7 +98,7 @@ class Life:
             equipment.tasks, self._flusher, ledger, counts,
             concurrency=settings.concurrency, threads=equipment.threads, variables=equipment.variables,
             changed=changed, random=random,
-            worker=self.context, instance=instance.id, storage=equipment.storage,
+            worker=context, instance=instance.id, storage=equipment.storage,
             strict=settings.strict, surround=equipment.surround, announcer=announcer,
         )  # fmt: skip
         self._claimer = Claimer(

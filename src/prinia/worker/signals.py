@@ -7,6 +7,8 @@ Exit codes:
   the jobs concerned run again.
 - 128 + the signal's number: a third signal ended it at once, as it does while a handler blocks the event loop.
   Nothing was handed back; the jobs are rescued by other workers.
+
+A signal that comes when the worker has ended by itself changes none of this, if the program says that it ends too.
 """
 
 from __future__ import annotations
@@ -57,27 +59,31 @@ class SignalCounter:
         self._worker.stop()
 
 
-async def run_with_signals(worker: Worker, *, exit: Callable[[int], object] = os._exit) -> int:
+async def run_with_signals(worker: Worker, *, last: bool = False, exit: Callable[[int], object] = os._exit) -> int:
     """Run the worker until SIGTERM or SIGINT; returns the exit code. Call it in the main thread.
 
     Where handlers ignored their cancellation the process ends here, by ``exit``: asyncio would wait for them.
 
+    ``last`` says that the program does nothing else: signals that come once the worker has ended, while the interpreter
+    winds up, are ignored then, and the exit code is this one. Else signals are treated as before again.
+
+    Raises what `Worker.run` raises.
+
     Example::
 
-        sys.exit(asyncio.run(run_with_signals(app.worker())))
+        sys.exit(asyncio.run(run_with_signals(app.worker(), last=True)))
     """
     counter = SignalCounter(worker, asyncio.get_running_loop(), exit)
     before = {number: signal.signal(number, counter.received) for number in SIGNALS}
-    stats = worker.stats
+    stats, ended = worker.stats, False
     try:
         await worker.run()
+        ended = True
     finally:
         for number, handler in before.items():
-            signal.signal(number, handler)
-    now = worker.stats
-    abandoned = now.abandoned > stats.abandoned
-    code = EXIT_LEFT_BEHIND if abandoned or now.left_behind > stats.left_behind else EXIT_CLEAN
-    if abandoned:
-        logging.shutdown()
-        exit(code)
-    return code
+            signal.signal(number, signal.SIG_IGN if last and ended else handler)
+        if worker.stats.abandoned > stats.abandoned:
+            logging.shutdown()
+            exit(EXIT_LEFT_BEHIND)
+    left_behind = worker.stats.abandoned > stats.abandoned or worker.stats.left_behind > stats.left_behind
+    return EXIT_LEFT_BEHIND if left_behind else EXIT_CLEAN
