@@ -50,7 +50,7 @@ from prinia.errors import (
     TaskDefinitionError,
     UniqueBusy,
 )
-from prinia.events import Event, EventKind
+from prinia.events import Event, EventKind, Listener
 from prinia.handle import Job
 from prinia.job import AttemptError, JobRecord, JobState
 from prinia.middleware import CallNext, Middleware
@@ -59,8 +59,10 @@ from prinia.options import DeclareOptions, JobOptions, StoredOptions, TaskOption
 from prinia.outcome import Cancel, Fail, Retry, Snooze, Steering
 from prinia.payload.codec import Codec, JsonCodec, MessagePackCodec
 from prinia.polling import Poll, PollBackoff
+from prinia.reactions import OnFailure, OnSuccess
 from prinia.registry import Tasks
-from prinia.retry import Delays, Exponential, Fixed, RetryMapping, RetryPolicy
+from prinia.resources import Scope
+from prinia.retry import Delays, Exponential, Fixed, RetryFunction, RetryMapping, RetryPolicy
 from prinia.task import AsyncTask, DeclareDecorator, DeclaredTask, Decorator, SyncTask, Task
 
 #: The version that is installed, "0+unknown" for a copy that is not.
@@ -110,12 +112,15 @@ __all__ = [
     "JobRecord",
     "JobState",
     "JsonCodec",
+    "Listener",
     "MessagePackCodec",
     "Middleware",
     "MigrationError",
     "MigrationsPending",
     "NewJob",
     "NotStorable",
+    "OnFailure",
+    "OnSuccess",
     "PayloadTooLarge",
     "Poll",
     "PollBackoff",
@@ -125,8 +130,10 @@ __all__ = [
     "ResultError",
     "ResultTimeout",
     "Retry",
+    "RetryFunction",
     "RetryMapping",
     "RetryPolicy",
+    "Scope",
     "Snooze",
     "Steering",
     "StorageError",

@@ -7,11 +7,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, Unpack
 
 from prinia.colour import refuse_in_loop
+from prinia.connection import refuse_loose
 from prinia.errors import ConfigurationError, InvalidArguments, PayloadTooLarge
 from prinia.handle import Job, Jobs, ReadResult, Waiter
 from prinia.job import JobSpec, Pushed
 from prinia.middleware import Enqueuing
-from prinia.newjob import NewJob, refuse_colour, refuse_loose
+from prinia.newjob import OR_NOT, WITHIN, NewJob, refuse_colour
 from prinia.options import JobOptions
 from prinia.payload.coding import Codecs, shown_name
 from prinia.pending import Pending
@@ -146,7 +147,13 @@ class Client:
 
 
 class AppWithin:
-    """An app on a blocking connection of yours: what it enqueues commits and rolls back with your transaction."""
+    """An app on a blocking connection of yours: what it enqueues commits and rolls back with your transaction.
+
+    Example::
+
+        with conn.transaction():
+            app.within(conn).enqueue_many(send_reminder.job(order) for order in orders)
+    """
 
     __slots__ = ("_client", "_connection", "_registry")
 
@@ -157,17 +164,23 @@ class AppWithin:
         self._registry = registry
 
     def enqueue_many(self, jobs: Iterable[NewJob[R]]) -> Sequence[Job[R]]:
-        """Store jobs in the connection's transaction, all or none. May be called in a running event loop."""
-        refuse_loose(self._connection, strict=self._client.strict)
+        """Store jobs in the connection's transaction, all or none, by a savepoint. A running event loop may call it.
+
+        Raises as ``app.enqueue_many`` does, `ConnectionKindError` and `ConnectionUnusable`.
+        """
+        refuse_loose(self._connection, WITHIN, strict=self._client.strict, instead=OR_NOT)
         return self._client.many_within(self._connection, jobs)
 
     def enqueue_by_name(
         self, name: str, arguments: Mapping[str, Any] | bytes, /, *, codec: str | None = None,
         **options: Unpack[JobOptions],
     ) -> Job[Any]:  # fmt: skip
-        """``app.enqueue_by_name`` in the connection's transaction. May be called in a running event loop."""
+        """``app.enqueue_by_name`` in the connection's transaction. May be called in a running event loop.
+
+        Raises as that does, `ConnectionKindError` and `ConnectionUnusable`.
+        """
         job = self._registry.job(name, arguments, codec, options)
-        refuse_loose(self._connection, strict=self._client.strict)
+        refuse_loose(self._connection, WITHIN, strict=self._client.strict, instead=OR_NOT)
         return self._client.enqueue_within(self._connection, job)
 
     if not TYPE_CHECKING:  # type checkers know that there is no such method
@@ -182,7 +195,13 @@ class AppWithin:
 
 
 class AppAWithin:
-    """An app on an async connection of yours: what it enqueues commits and rolls back with your transaction."""
+    """An app on an async connection of yours: what it enqueues commits and rolls back with your transaction.
+
+    Example::
+
+        async with conn.transaction():
+            await app.within(conn).aenqueue_many(send_reminder.job(order) for order in orders)
+    """
 
     __slots__ = ("_client", "_connection", "_registry")
 
@@ -195,8 +214,11 @@ class AppAWithin:
     def aenqueue_many(
         self, jobs: Iterable[NewJob[R]] | AsyncIterable[NewJob[R]]
     ) -> Coroutine[Any, Any, Sequence[Job[R]]]:
-        """Store jobs in the connection's transaction, all or none."""
-        refuse_loose(self._connection, strict=self._client.strict)
+        """Store jobs in the connection's transaction, all or none, by a savepoint.
+
+        Raises as ``app.aenqueue_many`` does, `ConnectionKindError` and `ConnectionUnusable`.
+        """
+        refuse_loose(self._connection, WITHIN, strict=self._client.strict, instead=OR_NOT)
         start = partial(self._client.amany_within, self._connection, jobs)
         return Pending("within(...).aenqueue_many(...)", start)
 
@@ -204,9 +226,12 @@ class AppAWithin:
         self, name: str, arguments: Mapping[str, Any] | bytes, /, *, codec: str | None = None,
         **options: Unpack[JobOptions],
     ) -> Coroutine[Any, Any, Job[Any]]:  # fmt: skip
-        """``app.aenqueue_by_name`` in the connection's transaction."""
+        """``app.aenqueue_by_name`` in the connection's transaction.
+
+        Raises as that does, `ConnectionKindError` and `ConnectionUnusable`.
+        """
         job = self._registry.job(name, arguments, codec, options)
-        refuse_loose(self._connection, strict=self._client.strict)
+        refuse_loose(self._connection, WITHIN, strict=self._client.strict, instead=OR_NOT)
         start = partial(self._client.aenqueue_within, self._connection, job)
         return Pending(f"within(...).aenqueue_by_name({name!r}, ...)", start)
 

@@ -17,7 +17,7 @@ from prinia.payload.codec import Codec, JsonCodec, naive_time_in
 from prinia.payload.coding import Coder, as_coder
 from prinia.payload.storable import find_culprit, text_fault
 from prinia.reactions import OnFailure, OnSuccess, read_reactions
-from prinia.retry import LONGEST_DELAY, RetryFunction, RetryMapping, RetryPolicy
+from prinia.retry import LONGEST_DELAY, RetryFunction, RetryMapping, RetryPolicy, seconds_of
 
 MAX_UNIQUE_LENGTH = 1000
 MAX_ATTEMPTS = 10_000
@@ -41,6 +41,10 @@ class JobOptions(TypedDict, total=False):
     id stays, and the end of a window; arguments, options and due time are the new job's, attempts and errors start
     anew. A holder that runs, or has ended within its window, is kept. ``job.created`` is False whenever there was one.
     ``tags``: up to 64 texts. ``meta``: a JSON object of up to 8 KiB, for your own use.
+
+    Example::
+
+        send_reminder.options(delay=timedelta(hours=1), unique="order:9", on_conflict="replace").enqueue(9)
     """
 
     queue: str
@@ -80,7 +84,13 @@ class StoredOptions(TypedDict, total=False):
 
 
 class DeclareOptions(StoredOptions, total=False):
-    """What ``app.declare(...)`` takes beside the name: `StoredOptions` and ``retry``, a policy."""
+    """What ``app.declare(...)`` takes beside the name: `StoredOptions` and ``retry``, a policy.
+
+    Example::
+
+        @app.declare(name="billing.charge", queue="billing", retry=Delays((1, 10, 60)))
+        def charge(customer: int, cents: int) -> str: ...
+    """
 
     retry: RetryPolicy
 
@@ -99,6 +109,11 @@ class TaskOptions(StoredOptions, total=False):
     has ended as completed or as failed for good and this is recorded; the result is as it is read back, the error an
     `AttemptError`. Best effort: a crash just then loses the call, and what it raises is only logged. Where it must not
     be lost, enqueue the next job in the transaction of ``ctx.complete``.
+
+    Example::
+
+        @app.task(queue="email", timeout=30, retry={ConnectionError: Fixed(1), ValueError: False}, on_failure=tell)
+        async def send_reminder(order: int) -> str: ...
     """
 
     name: str
@@ -223,8 +238,7 @@ def _flag(option: str, value: object) -> dict[str, Any]:
 
 
 def _seconds(option: str, value: object, *, zero: bool) -> float:
-    number = value.total_seconds() if isinstance(value, timedelta) else value
-    if isinstance(number, bool) or not isinstance(number, int | float):
+    if (number := seconds_of(value)) is None:
         raise _refusal(option, value, "must be seconds (int or float) or a timedelta")
     # Comparisons with NaN are false, so it is refused here too.
     if not (0 <= number <= LONGEST_DELAY and (zero or number > 0)):

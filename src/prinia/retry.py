@@ -153,10 +153,15 @@ def follow(rule: RetryRule, error: Exception, attempt: int) -> RetryPolicy | Lit
         return False
     if isinstance(answer, Exponential | Fixed | Delays):
         return answer
-    seconds = answer.total_seconds() if isinstance(answer, timedelta) else answer
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+    if (seconds := seconds_of(answer)) is None:
         raise TypeError(f"{answer!r} must be seconds, a timedelta, a policy, None or False")
     return Fixed(float(seconds))
+
+
+def seconds_of(value: object) -> float | None:
+    """The seconds of a number or a timedelta; None for what is neither, True and False included."""
+    number = value.total_seconds() if isinstance(value, timedelta) else value
+    return number if isinstance(number, int | float) and not isinstance(number, bool) else None
 
 
 _encoder = msgspec.json.Encoder()

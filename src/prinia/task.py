@@ -243,10 +243,12 @@ class Task(Generic[P, R]):
 
     def decode(self, codec: str, data: bytes) -> dict[str, object]:
         """Stored arguments by name, of the annotated types. Raises `DecodeError`, for an unknown codec too."""
-        coder = JSON if codec == "json" else self._coder(codec)
+        coder = self._coder(codec)
         return self._arguments.decode(data, coder)
 
     def _coder(self, codec: str) -> Coder:
+        if codec == "json":
+            return JSON  # most are, and this runs for every job
         coder = self._definition.coder(codec)
         if coder is None:
             raise DecodeError(f"{self.name}: the job is stored by codec {codec!r}, which is not known here; {_KNOW_IT}")
@@ -268,7 +270,7 @@ class Task(Generic[P, R]):
         """
         if value is None:
             return None
-        coder = JSON if codec == "json" else self._coder(codec)
+        coder = self._coder(codec)
         data = coder.encode(value)
         if len(data) > MAX_RESULT_BYTES:
             raise NotStorable(f"$: {len(data):,} bytes as {shown_name(coder)}, the limit is {MAX_RESULT_BYTES:,}")
@@ -287,7 +289,7 @@ class Task(Generic[P, R]):
 
     def decode_result(self, data: bytes | None, codec: str = "json") -> R:
         """A stored result as the type that the function is annotated to return. Raises `DecodeError`."""
-        coder = JSON if codec == "json" or data is None else self._coder(codec)
+        coder = JSON if data is None else self._coder(codec)
         try:
             result: R = coder.decode(b"null" if data is None else data, self._definition.signature.returns)
         except DecodeError as error:

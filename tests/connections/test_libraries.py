@@ -15,7 +15,7 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
-from prinia import ConnectionUnusable, EnqueueError, NewJob, Prinia, StorageError, SyncTask
+from prinia import ConnectionUnusable, NewJob, Prinia, StorageError, SyncTask
 from prinia.storage.postgres.migrate import migrate
 from tests.conftest import Databases
 
@@ -133,6 +133,22 @@ def test_an_error_of_the_flush_is_the_callers(kind: type[User], shop: Shop, app:
     assert (shop.orders, shop.jobs) == ([1], [])
 
 
+@pytest.mark.parametrize("kind", [kind for kind in SESSIONS if kind is not users.SQLAlchemyRunSync])
+def test_a_session_whose_flush_has_failed_says_so(kind: type[User], shop: Shop, app: Prinia, send: Send) -> None:
+    """Also when something is pending that would be flushed."""
+    with connected(kind, shop) as user:
+        user.execute(order(1))
+        _orders(user.within).add(Order(id=1))
+        with pytest.raises(sa.exc.IntegrityError):
+            user.enqueue_many(app, [send.job(1)])
+        _orders(user.within).add(Order(id=2))
+        with pytest.raises(ConnectionUnusable, match="rolled back due to a previous exception"):
+            user.enqueue_many(app, [send.job(1)])
+        with pytest.warns(sa.exc.SAWarning, match="will be discarded"):
+            user.rollback()
+    assert (shop.orders, shop.jobs) == ([], [])
+
+
 def test_what_a_generator_did_with_the_session_is_undone_in_the_session_too(
     session: Session, shop: Shop, app: Prinia, send: Send
 ) -> None:
@@ -186,7 +202,7 @@ def test_an_engine_in_autocommit(kind: type[User], shop: Shop) -> None:
     send = app.task(name="send")(lambda number: number)
     with connected(kind, shop) as user:
         user.within.dialect._on_connect_isolation_level = "AUTOCOMMIT"
-        with pytest.raises(Exception, match="the job would commit at once"):
+        with pytest.raises(Exception, match="it would commit at once"):
             user.enqueue(strict.task(name="send")(lambda number: number), 1)
         user.within.dialect._on_connect_isolation_level = None
         user.loosen()
@@ -210,7 +226,7 @@ def test_a_session_whose_connection_is_in_autocommit(kind: type[User], shop: Sho
         if isinstance(user, users.AsyncUser):
             user.run(connecting)
         for enqueue in (lambda: user.enqueue(send, 1), lambda: user.enqueue_many(strict, [send.job(1)])):
-            with pytest.raises(EnqueueError, match="the job would commit at once"):
+            with pytest.raises(ConnectionUnusable, match="it would commit at once"):
                 enqueue()
         user.rollback()
     assert shop.jobs == []
@@ -234,7 +250,7 @@ def test_a_driver_that_was_given_in_autocommit(kind: type[User], shop: Shop) -> 
 
     with connected(Loose, shop) as user:
         user.execute("select 1")
-        with pytest.raises(EnqueueError, match="the job would commit at once"):
+        with pytest.raises(ConnectionUnusable, match="it would commit at once"):
             user.enqueue(send, 1)
         with pytest.warns(RuntimeWarning, match="commit at once"):
             user.enqueue_many(app, [send.job(1)])

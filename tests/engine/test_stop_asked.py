@@ -20,7 +20,8 @@ async def test_a_handler_stops_its_worker(shop: Shop) -> None:
     async def stop(ctx: Context = INJECTED) -> str:
         ctx.worker.stop()
         ctx.worker.stop()  # no hurry: the handler still has its word
-        await asyncio.sleep(0.05)
+        while not ctx.stopping:
+            await asyncio.sleep(0)
         return "done"
 
     job = await stop.aenqueue()

@@ -108,7 +108,7 @@ class OnSession(OnConnection):
 
     def settle(self, *, savepoint: bool) -> None:
         """See `prinia.connection.carrier.BlockingCarrier`: a savepoint of the session's flushes."""
-        if savepoint and self._given.is_active and not self.commits_at_once():
+        if savepoint and self._given.is_active:  # one that has failed says so when it is used
             self._given.flush()
 
     def _connection(self) -> Any:
@@ -164,7 +164,7 @@ class OnAsyncSession(OnAsyncConnection):
 
     async def settle(self, *, savepoint: bool) -> None:
         """See `prinia.connection.carrier.AwaitedCarrier`: a savepoint of the session's flushes."""
-        if savepoint and self._given.is_active and not self.commits_at_once():
+        if savepoint and self._given.is_active:  # one that has failed says so when it is used
             await self._given.flush()
 
     async def _connection(self) -> Any:

@@ -119,8 +119,7 @@ class Announcer:
 
     def _tell_result(self, ear: Ear, job: ClaimedJob, context: Context, data: bytes | None) -> None:
         try:
-            codec = job.extras.codec if job.extras is not None else "json"
-            result = self._tasks[job.task].decode_result(data, codec)
+            result = self._tasks[job.task].decode_result(data, job.codec)
         except BaseException:  # user types and codecs may raise anything, and this runs between two acks
             log.exception("job %d (%s): on_success is not called: the result cannot be read back", job.id, job.task)
         else:

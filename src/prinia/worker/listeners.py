@@ -1,4 +1,4 @@
-"""Telling listeners: whatever one does, it harms no job, no worker and no other listener.
+"""Telling listeners: what one raises harms no job, no worker and no other listener; a plain one must be short.
 
 A plain function is called at once, in the event loop. A coroutine function has a task and a queue of its own, so that
 its calls come one after the other and in order, and one that hangs holds up nobody else. A full queue drops what comes,

@@ -23,7 +23,7 @@ from prinia.storage.postgres.pools import Pools
 from prinia.storage.postgres.records import records
 from prinia.storage.postgres.specs import achunks, answers, checked, chunks, encode_specs
 from prinia.storage.postgres.sql import Sql
-from prinia.storage.postgres.within import OnAsyncConnection, OnConnection, encode_completion
+from prinia.storage.postgres.within import GivenAsyncConnection, GivenConnection, encode_completion
 from prinia.storage.text import storable
 
 #: A round of cancel leaves rows that somebody has locked just now; so many rounds, so many seconds apart.
@@ -40,7 +40,7 @@ class Callers:
         self._push_within = sql.call("push_within")
         self._bulk = Bulk(sql)
         self._complete = sql.call("complete_within")
-        self._open_transaction = sql.query("open_transaction")
+        self._in_progress = sql.query("in_progress")
         self._find = sql.query("find")
         self._cancel = sql.query("cancel", end_waiting=sql.part("end_waiting"))
         self._make_leaves = sql.query("make_leaves")
@@ -76,7 +76,7 @@ class Callers:
 
     def push_within(self, connection: Any, jobs: Iterable[JobSpec], /) -> Sequence[Pushed]:
         """`prinia.storage.protocol.PushesWithin.push_within`."""
-        within = OnConnection(connection, schema=self._schema)
+        within = GivenConnection(connection, schema=self._schema)
         if _is_one(jobs):
             return self._push_chunk(within, list(jobs))
         pushed = Answers()
@@ -89,7 +89,7 @@ class Callers:
         self, connection: Any, jobs: Iterable[JobSpec] | AsyncIterable[JobSpec], /
     ) -> Sequence[Pushed]:
         """`push_within`, awaited."""
-        within = OnAsyncConnection(connection, schema=self._schema)
+        within = GivenAsyncConnection(connection, schema=self._schema)
         if _is_one(jobs):
             return await self._apush_chunk(within, list(jobs))
         pushed = Answers()
@@ -98,26 +98,26 @@ class Callers:
                 pushed.extend(await self._apush_chunk(within, chunk))
         return pushed
 
-    def _push_chunk(self, within: OnConnection, specs: list[JobSpec]) -> list[Pushed]:
+    def _push_chunk(self, within: GivenConnection, specs: list[JobSpec]) -> list[Pushed]:
         with busy_keys(specs):
             rows = within.run(self._push_within, encode_specs(specs))
         return checked(specs, answers(rows))
 
-    async def _apush_chunk(self, within: OnAsyncConnection, specs: list[JobSpec]) -> list[Pushed]:
+    async def _apush_chunk(self, within: GivenAsyncConnection, specs: list[JobSpec]) -> list[Pushed]:
         with busy_keys(specs):
             rows = await within.run(self._push_within, encode_specs(specs))
         return checked(specs, answers(rows))
 
     def complete_within(self, connection: Any, instance: UUID, job_id: int, token: int, result: bytes | None) -> bool:
         """`prinia.storage.protocol.CompletesWithin.complete_within`."""
-        within = OnConnection(connection, schema=self._schema)
+        within = GivenConnection(connection, schema=self._schema)
         return _completed(within.run(self._complete, encode_completion(instance, job_id, token, result)))
 
     async def acomplete_within(
         self, connection: Any, instance: UUID, job_id: int, token: int, result: bytes | None
     ) -> bool:
         """`complete_within`, awaited."""
-        within = OnAsyncConnection(connection, schema=self._schema)
+        within = GivenAsyncConnection(connection, schema=self._schema)
         return _completed(await within.run(self._complete, encode_completion(instance, job_id, token, result)))
 
     def find(self, ids: Sequence[int], /) -> Sequence[JobRecord]:
@@ -130,13 +130,13 @@ class Callers:
 
     def in_progress(self, xid: int, id: int, /) -> bool:
         """`prinia.storage.protocol.Reads.in_progress`."""
-        [(unfinished,)] = self._pools.run(self._open_transaction, {"xid": xid, "id": id})
-        return bool(unfinished)
+        [(answer,)] = self._pools.run(self._in_progress, {"xid": xid, "id": id})
+        return bool(answer)
 
     async def ain_progress(self, xid: int, id: int, /) -> bool:
         """`in_progress`, awaited."""
-        [(unfinished,)] = await self._pools.arun(self._open_transaction, {"xid": xid, "id": id})
-        return bool(unfinished)
+        [(answer,)] = await self._pools.arun(self._in_progress, {"xid": xid, "id": id})
+        return bool(answer)
 
     def cancel(self, ids: Sequence[int], /, *, by: str) -> int:
         """`prinia.storage.protocol.Cancels.cancel`."""

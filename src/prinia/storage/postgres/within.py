@@ -21,7 +21,7 @@ _FAILED_TRANSACTION, _READ_ONLY = "25P02", "25006"
 Call = str
 
 
-class OnConnection:
+class GivenConnection:
     """A blocking connection of the caller's."""
 
     def __init__(self, connection: Any, *, schema: str) -> None:
@@ -50,7 +50,7 @@ class OnConnection:
                 scope.close()
 
 
-class OnAsyncConnection:
+class GivenAsyncConnection:
     """An async connection of the caller's."""
 
     def __init__(self, connection: Any, *, schema: str) -> None:
@@ -60,14 +60,14 @@ class OnAsyncConnection:
         self._carrier.check()
 
     async def run(self, call: Call, text: str) -> list[Row]:
-        """`OnConnection.run`, awaited."""
+        """`GivenConnection.run`, awaited."""
         await self._carrier.settle(savepoint=False)
         with _translated(self._carrier, self._schema):
             return await self._carrier.run(call, text)
 
     @contextlib.asynccontextmanager
     async def savepoint(self) -> AsyncIterator[None]:
-        """`OnConnection.savepoint`, awaited."""
+        """`GivenConnection.savepoint`, awaited."""
         await self._carrier.settle(savepoint=True)
         async with contextlib.AsyncExitStack() as scope:
             with _translated(self._carrier, self._schema):
