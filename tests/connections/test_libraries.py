@@ -202,7 +202,7 @@ def test_an_engine_in_autocommit(kind: type[User], shop: Shop) -> None:
     send = app.task(name="send")(lambda number: number)
     with connected(kind, shop) as user:
         user.within.dialect._on_connect_isolation_level = "AUTOCOMMIT"
-        with pytest.raises(Exception, match="it would commit at once"):
+        with pytest.raises(Exception, match="that would commit at once"):
             user.enqueue(strict.task(name="send")(lambda number: number), 1)
         user.within.dialect._on_connect_isolation_level = None
         user.loosen()
@@ -226,7 +226,7 @@ def test_a_session_whose_connection_is_in_autocommit(kind: type[User], shop: Sho
         if isinstance(user, users.AsyncUser):
             user.run(connecting)
         for enqueue in (lambda: user.enqueue(send, 1), lambda: user.enqueue_many(strict, [send.job(1)])):
-            with pytest.raises(ConnectionUnusable, match="it would commit at once"):
+            with pytest.raises(ConnectionUnusable, match="that would commit at once"):
                 enqueue()
         user.rollback()
     assert shop.jobs == []
@@ -250,7 +250,7 @@ def test_a_driver_that_was_given_in_autocommit(kind: type[User], shop: Shop) -> 
 
     with connected(Loose, shop) as user:
         user.execute("select 1")
-        with pytest.raises(ConnectionUnusable, match="it would commit at once"):
+        with pytest.raises(ConnectionUnusable, match="that would commit at once"):
             user.enqueue(send, 1)
         with pytest.warns(RuntimeWarning, match="commit at once"):
             user.enqueue_many(app, [send.job(1)])

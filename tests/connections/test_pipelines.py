@@ -26,7 +26,7 @@ def test_a_pipeline_in_autocommit_outside_a_transaction(shop: Shop, awaited: boo
         with psycopg.connect(shop.dsn, autocommit=True) as connection, connection.pipeline():
             if busy:
                 connection.execute("select 1")
-            with pytest.raises(ConnectionUnusable, match="it would commit at once"):
+            with pytest.raises(ConnectionUnusable, match="that would commit at once"):
                 send.within(connection).enqueue(1)
             with connection.transaction():
                 connection.execute("select 1")
@@ -37,7 +37,7 @@ def test_a_pipeline_in_autocommit_outside_a_transaction(shop: Shop, awaited: boo
         async with await connecting as connection, connection.pipeline():
             if busy:
                 await connection.execute("select 1")
-            with pytest.raises(ConnectionUnusable, match="it would commit at once"):
+            with pytest.raises(ConnectionUnusable, match="that would commit at once"):
                 await send.within(connection).aenqueue(1)
             async with connection.transaction():
                 await connection.execute("select 1")

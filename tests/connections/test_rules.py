@@ -204,9 +204,9 @@ def test_a_connection_that_would_commit_at_once_is_warned_of(
     user: User, shop: Shop, app: Prinia, send: Send, number: int
 ) -> None:
     user.loosen()
-    with pytest.warns(RuntimeWarning, match="it would commit at once") as one:
+    with pytest.warns(RuntimeWarning, match="that would commit at once") as one:
         job = user.enqueue(send, 1)
-    with pytest.warns(RuntimeWarning, match="it would commit at once") as many:
+    with pytest.warns(RuntimeWarning, match="that would commit at once") as many:
         jobs = user.enqueue_many(app, [send.job(n) for n in range(number)])
     assert {str(warned[0].filename) for warned in (one, many)} == {inspect.getfile(User)}
     assert shop.jobs == [job.id, *(job.id for job in jobs)]
@@ -225,9 +225,9 @@ def test_strict_refuses_it(user: User, shop: Shop) -> None:
     strict = Prinia(shop.dsn, strict=True)
     send = strict.task(name="send")(lambda number: number)
     user.loosen()
-    with pytest.raises(ConnectionUnusable, match="it would commit at once"):
+    with pytest.raises(ConnectionUnusable, match="that would commit at once"):
         user.enqueue(send, 1)
-    with pytest.raises(ConnectionUnusable, match="it would commit at once"):
+    with pytest.raises(ConnectionUnusable, match="that would commit at once"):
         user.enqueue_many(strict, [send.job(1)])
     assert shop.jobs == []
 

@@ -48,7 +48,7 @@ class Completion:
     def refuse_loose(self, connection: Any, /) -> None:
         """See `prinia.context.Completes`."""
         if not self._done:
-            refuse_loose(connection, f"{self._name}: complete()", strict=self._strict)
+            refuse_loose(connection, f"{self._name}: complete()", strict=self._strict, above=3)
 
     def complete(self, connection: SyncConn, result: Any, /) -> None:
         """On a blocking connection."""
