@@ -13,6 +13,7 @@ ALLOWED = {
     "TestMemory::test_a_push_in_flight_is_not_slept_through": _NO_TRANSACTIONS,
     "TestMemory::test_a_sleeper_is_woken_by_the_commit": _NO_TRANSACTIONS,
     "TestMemory::test_a_transaction_is_in_progress_until_it_ends": _NO_TRANSACTIONS,
+    "TestMemory::test_a_replacement_is_in_progress_and_a_kept_job_is_not": _NO_TRANSACTIONS,
     "TestMemory::test_a_committed_completion_ends_the_job": _NO_TRANSACTIONS,
     "TestMemory::test_a_rolled_back_completion_changes_nothing": _NO_TRANSACTIONS,
     "TestMemory::test_a_completion_by_another_claim_changes_nothing": _NO_TRANSACTIONS,

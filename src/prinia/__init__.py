@@ -56,7 +56,7 @@ from prinia.errors import (
     UniqueBusy,
     WorkerNotFound,
 )
-from prinia.events import Event, EventKind
+from prinia.events import Event, EventKind, Listener
 from prinia.handle import Job
 from prinia.job import AttemptError, JobRecord, JobState
 from prinia.middleware import CallNext, Middleware
@@ -67,9 +67,11 @@ from prinia.overview import Count, QueueRecord, WorkerRecord
 from prinia.payload.codec import Codec, JsonCodec, MessagePackCodec
 from prinia.polling import Poll, PollBackoff
 from prinia.query import JobQuery, Page
+from prinia.reactions import OnFailure, OnSuccess
 from prinia.registry import Tasks
+from prinia.resources import Scope
 from prinia.retention import Retention
-from prinia.retry import Delays, Exponential, Fixed, RetryPolicy
+from prinia.retry import Delays, Exponential, Fixed, RetryFunction, RetryMapping, RetryPolicy
 from prinia.task import AsyncTask, DeclareDecorator, DeclaredTask, Decorator, SyncTask, Task
 
 #: The version that is installed, "0+unknown" for a copy that is not.
@@ -125,12 +127,15 @@ __all__ = [
     "JobRecord",
     "JobState",
     "JsonCodec",
+    "Listener",
     "MessagePackCodec",
     "Middleware",
     "MigrationError",
     "MigrationsPending",
     "NewJob",
     "NotStorable",
+    "OnFailure",
+    "OnSuccess",
     "Operated",
     "Page",
     "Pause",
@@ -146,7 +151,10 @@ __all__ = [
     "ResultTimeout",
     "Retention",
     "Retry",
+    "RetryFunction",
+    "RetryMapping",
     "RetryPolicy",
+    "Scope",
     "Snooze",
     "Steering",
     "StorageError",

@@ -105,6 +105,7 @@ class Prinia(Tasks, Hooks, Reading, Controlling, Retaining):
             lambda: self.storage,
             read_any=self._registry.read_result,
             strict=strict,
+            codecs=self._registry.codecs,
             middleware=Enqueuing(self.surroundings.middleware),
         )
         self._registry.client = self._client
@@ -155,7 +156,7 @@ class Prinia(Tasks, Hooks, Reading, Controlling, Retaining):
         self._registry.include(tasks._registry)
 
     def bind(self, task: AnyTask, /) -> AnyTask:
-        """The same task, its jobs going to this app: for one that several apps include.
+        """The same task, its jobs encoded by this app and going to it: for one that several apps include.
 
         Raises `ConfigurationError` when this app does not have it.
 
@@ -208,8 +209,10 @@ class Prinia(Tasks, Hooks, Reading, Controlling, Retaining):
         """Store any mix of jobs in one transaction, and return a lazy sequence of handles, in their order.
 
         The iterable may be long: it is read in chunks. Raises, with nothing stored, what making and storing one job
-        raises. Two that run at once with the same unique keys, and more jobs than go in one statement (1,000, or 1 MiB
-        of arguments), may lock each other out: one of them raises `StorageUnavailable` then, and can be tried again.
+        raises, and `ConfigurationError` for a job that another codec than this app's has encoded, because its task is
+        another app's, or included by several (see `bind`). Two that run at once with the same unique keys, and more
+        jobs than go in one statement (1,000, or 1 MiB of arguments), may lock each other out: one of them raises
+        `StorageUnavailable` then, and can be tried again.
 
         Example::
 

@@ -7,12 +7,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, Unpack
 
 from prinia.colour import refuse_in_loop
-from prinia.errors import InvalidArguments
+from prinia.connection import refuse_loose
+from prinia.errors import ConfigurationError, InvalidArguments, PayloadTooLarge
 from prinia.handle import Job, Jobs, ReadResult, Waiter
 from prinia.job import JobSpec, Pushed
 from prinia.middleware import Enqueuing
-from prinia.newjob import NewJob, refuse_colour, refuse_loose
+from prinia.newjob import OR_NOT, WITHIN, NewJob, refuse_colour
 from prinia.options import JobOptions
+from prinia.payload.coding import Codecs, shown_name
 from prinia.pending import Pending
 from prinia.registry import Registry
 from prinia.storage.protocol import Storage
@@ -29,41 +31,43 @@ class Client:
         *,
         read_any: ReadResult[Any],
         strict: bool,
+        codecs: Codecs,
         middleware: Enqueuing | None = None,
         waiter: Waiter | None = None,
     ) -> None:
-        """``read_any`` makes the result of a job of any task."""
+        """``read_any`` makes the result of a job of any task; ``codecs`` are those of the app."""
         self._storage = storage
         self._read_any = read_any
         self._middleware = middleware or Enqueuing()
+        self._codecs = codecs
         self.strict = strict
         self.waiter = waiter or Waiter(storage)
 
     def enqueue(self, job: NewJob[R], /) -> Job[R]:
         """Store one job. Raises `EnqueueError` and `StorageError`."""
         with self._middleware.around():
-            job = self._middleware.prepare(job)
+            job = self._prepare(job)
             (pushed,) = self._storage().push((job.spec,))
         return self._handle(pushed, job)
 
     async def aenqueue(self, job: NewJob[R], /) -> Job[R]:
         """`enqueue`, awaited."""
         with self._middleware.around():
-            job = self._middleware.prepare(job)
+            job = self._prepare(job)
             (pushed,) = await self._storage().apush((job.spec,))
         return self._handle(pushed, job)
 
     def enqueue_within(self, connection: Any, job: NewJob[R], /) -> Job[R]:
         """Store one job in the connection's transaction. Raises `ConnectionKindError` too."""
         with self._middleware.around():
-            job = self._middleware.prepare(job)
+            job = self._prepare(job)
             (pushed,) = self._storage().push_within(connection, (job.spec,))
         return self._handle(pushed, job)
 
     async def aenqueue_within(self, connection: Any, job: NewJob[R], /) -> Job[R]:
         """`enqueue_within`, awaited."""
         with self._middleware.around():
-            job = self._middleware.prepare(job)
+            job = self._prepare(job)
             (pushed,) = await self._storage().apush_within(connection, (job.spec,))
         return self._handle(pushed, job)
 
@@ -114,7 +118,26 @@ class Client:
     def _spec(self, job: NewJob[Any]) -> JobSpec:
         if not isinstance(job, NewJob):
             raise InvalidArguments(f"enqueue_many takes jobs made by task.job(...), not {ascii(job)[:80]}")
-        return self._middleware.prepare(job).spec
+        return self._prepare(job).spec
+
+    def _prepare(self, job: NewJob[R]) -> NewJob[R]:
+        job = self._middleware.prepare(job)
+        if job.codecs is not self._codecs:
+            self._refuse_otherwise_encoded(job)
+        return job
+
+    def _refuse_otherwise_encoded(self, job: NewJob[Any]) -> None:
+        """A job of a task of another app, or of one that several apps include, was encoded by rules of its own."""
+        spec, limit, made_by = job.spec, self._codecs.max_args_bytes, job.codecs
+        if len(spec.args) > limit:
+            raise PayloadTooLarge(f"{spec.task}: the arguments are {len(spec.args):,} bytes, the limit is {limit:,}")
+        # Another codec than its default was the task's own choice.
+        if made_by is None or spec.codec != made_by.default.name or self._codecs.writes_as(made_by):
+            return
+        raise ConfigurationError(
+            f"{spec.task}: the job's arguments are {shown_name(made_by.default)}, and this app writes "
+            f"{shown_name(self._codecs.default)}; make the job by this app's own task: app.bind(task).job(...)"
+        )
 
     def _handle(self, pushed: Pushed, job: NewJob[R]) -> Job[R]:
         return Job(pushed.id, created=pushed.created, xid=pushed.xid, waiter=self.waiter, read=job.read)
@@ -124,7 +147,13 @@ class Client:
 
 
 class AppWithin:
-    """An app on a blocking connection of yours: what it enqueues commits and rolls back with your transaction."""
+    """An app on a blocking connection of yours: what it enqueues commits and rolls back with your transaction.
+
+    Example::
+
+        with conn.transaction():
+            app.within(conn).enqueue_many(send_reminder.job(order) for order in orders)
+    """
 
     __slots__ = ("_client", "_connection", "_registry")
 
@@ -135,17 +164,23 @@ class AppWithin:
         self._registry = registry
 
     def enqueue_many(self, jobs: Iterable[NewJob[R]]) -> Sequence[Job[R]]:
-        """Store jobs in the connection's transaction, all or none. May be called in a running event loop."""
-        refuse_loose(self._connection, strict=self._client.strict)
+        """Store jobs in the connection's transaction, all or none, by a savepoint. A running event loop may call it.
+
+        Raises as ``app.enqueue_many`` does, `ConnectionKindError` and `ConnectionUnusable`.
+        """
+        refuse_loose(self._connection, WITHIN, strict=self._client.strict, instead=OR_NOT)
         return self._client.many_within(self._connection, jobs)
 
     def enqueue_by_name(
         self, name: str, arguments: Mapping[str, Any] | bytes, /, *, codec: str | None = None,
         **options: Unpack[JobOptions],
     ) -> Job[Any]:  # fmt: skip
-        """``app.enqueue_by_name`` in the connection's transaction. May be called in a running event loop."""
+        """``app.enqueue_by_name`` in the connection's transaction. May be called in a running event loop.
+
+        Raises as that does, `ConnectionKindError` and `ConnectionUnusable`.
+        """
         job = self._registry.job(name, arguments, codec, options)
-        refuse_loose(self._connection, strict=self._client.strict)
+        refuse_loose(self._connection, WITHIN, strict=self._client.strict, instead=OR_NOT)
         return self._client.enqueue_within(self._connection, job)
 
     if not TYPE_CHECKING:  # type checkers know that there is no such method
@@ -160,7 +195,13 @@ class AppWithin:
 
 
 class AppAWithin:
-    """An app on an async connection of yours: what it enqueues commits and rolls back with your transaction."""
+    """An app on an async connection of yours: what it enqueues commits and rolls back with your transaction.
+
+    Example::
+
+        async with conn.transaction():
+            await app.within(conn).aenqueue_many(send_reminder.job(order) for order in orders)
+    """
 
     __slots__ = ("_client", "_connection", "_registry")
 
@@ -173,8 +214,11 @@ class AppAWithin:
     def aenqueue_many(
         self, jobs: Iterable[NewJob[R]] | AsyncIterable[NewJob[R]]
     ) -> Coroutine[Any, Any, Sequence[Job[R]]]:
-        """Store jobs in the connection's transaction, all or none."""
-        refuse_loose(self._connection, strict=self._client.strict)
+        """Store jobs in the connection's transaction, all or none, by a savepoint.
+
+        Raises as ``app.aenqueue_many`` does, `ConnectionKindError` and `ConnectionUnusable`.
+        """
+        refuse_loose(self._connection, WITHIN, strict=self._client.strict, instead=OR_NOT)
         start = partial(self._client.amany_within, self._connection, jobs)
         return Pending("within(...).aenqueue_many(...)", start)
 
@@ -182,9 +226,12 @@ class AppAWithin:
         self, name: str, arguments: Mapping[str, Any] | bytes, /, *, codec: str | None = None,
         **options: Unpack[JobOptions],
     ) -> Coroutine[Any, Any, Job[Any]]:  # fmt: skip
-        """``app.aenqueue_by_name`` in the connection's transaction."""
+        """``app.aenqueue_by_name`` in the connection's transaction.
+
+        Raises as that does, `ConnectionKindError` and `ConnectionUnusable`.
+        """
         job = self._registry.job(name, arguments, codec, options)
-        refuse_loose(self._connection, strict=self._client.strict)
+        refuse_loose(self._connection, WITHIN, strict=self._client.strict, instead=OR_NOT)
         start = partial(self._client.aenqueue_within, self._connection, job)
         return Pending(f"within(...).aenqueue_by_name({name!r}, ...)", start)
 

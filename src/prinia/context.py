@@ -34,6 +34,9 @@ class WorkerContext:
     """The worker that runs a job, or that an event is about: ``name`` is its label, ``instance`` this life of it, and
     ``run`` how often its supervisor has started it anew.
 
+    A worker that was declared dead goes on as a new instance. The context that its resources and hooks hold shows the
+    present one; those of jobs and events keep the one that they belong to.
+
     Example::
 
         @app.on_event
@@ -52,6 +55,12 @@ class WorkerContext:
         returns. May be called from any thread, and more than once. Does nothing in a detached context.
         """
         self._stop()
+
+
+def show_instance(worker: WorkerContext, instance: UUID) -> None:
+    """Have the context that a worker's resources and hooks hold, for all its lives, show the present one."""
+    # For everybody else it is frozen: nobody but its worker may say who it is.
+    object.__setattr__(worker, "instance", instance)
 
 
 class Completes(Protocol):
@@ -96,6 +105,19 @@ class Context:
     worker: WorkerContext = WorkerContext()  # frozen, so it can be shared
     #: The worker wants this run to end soon: it stops, or the job is past its time limit, cancelled or lost. A handler
     #: in a thread does well to look at it now and then: nobody can end a thread from outside.
+    #:
+    #: ``raise Snooze(0)`` is the way to end then: at a stop the job goes back to its queue with no attempt counted; of
+    #: a job past its limit, cancelled or lost, the timeout, the cancellation or the loss counts all the same. Another
+    #: exception is a failed attempt while the stop still lets jobs finish. Save first what the next run can go on from.
+    #:
+    #: Example::
+    #:
+    #:     @app.task
+    #:     def export(table: str, ctx: Context = INJECTED) -> None:
+    #:         for page in pages_left(table):
+    #:             if ctx.stopping:
+    #:                 raise Snooze(0)
+    #:             save(page)
     stopping: bool = False
     #: Somebody asked to cancel this job (``job.cancel()``); ``stopping`` is set with it.
     cancel_requested: bool = False

@@ -98,8 +98,8 @@ class ConnectionKindError(PriniaError, TypeError):
 
 
 class ConnectionUnusable(PriniaError):
-    """The connection given is closed, or its transaction has failed and has to be rolled back first; for
-    ``ctx.complete()`` also: its transaction began too early, or, when strict, none is open.
+    """The connection given is closed, its transaction has failed and has to be rolled back first, or, when strict, none
+    is open; for ``ctx.complete()`` also: its transaction began too early.
     """
 
 

@@ -8,13 +8,14 @@ from enum import StrEnum
 from typing import TypeAlias
 from uuid import UUID
 
+from prinia.callables import how_it_runs, takes
 from prinia.context import Context, WorkerContext
 from prinia.errors import ConfigurationError
 from prinia.job import AttemptError
 
 
 class EventKind(StrEnum):
-    """What happened. All but ``started`` are told of once it is recorded in the database, and then once.
+    """What happened. How jobs end, and attempts, is told of once it is recorded in the database, and then once.
 
     A run has no event after ``started`` when a stop interrupts it, so that its job is handed back, or when its job was
     lost to another worker (that is an ``error``).
@@ -32,11 +33,12 @@ class EventKind(StrEnum):
     SNOOZED = "snoozed"
     #: A job ended as cancelled: by its handler, from outside, or because it expired before it could start.
     CANCELLED = "cancelled"
-    #: This worker, as the leader, brought back the jobs of one that died.
+    #: This worker, as the leader, brought back the jobs of one that died, or jobs whose owner knew nothing of them.
     RESCUED = "rescued"
-    #: Trouble of the worker itself: the database away or refusing, an unknown task, a job lost to another worker.
+    #: Trouble of the worker itself: the database away or refusing, an unknown task or codec, a job lost to another
+    #: worker, a resource that died.
     ERROR = "error"
-    #: The worker has stopped: its last event.
+    #: The worker has stopped: the last event of each of its runs, be it one that was stopped before it had begun.
     STOPPED = "stopped"
 
 
@@ -47,12 +49,13 @@ class Event:
     ``job`` is the job it is about. ``error`` is what an attempt failed of (failed, retrying), ``delay`` in how many
     seconds the job is due again (retrying, snoozed), ``reason`` why a job was cancelled or what trouble the worker has,
     ``exception`` the exception behind that trouble. Of a rescue ``count`` says how many jobs came back or ended, and
-    ``instance`` which life of a worker had died.
+    ``instance`` which life of a worker had died; it is None of jobs whose owner knew nothing of them.
 
     Example::
 
         @app.on_event(EventKind.FAILED)
         async def page(event: Event) -> None:
+            assert event.job and event.error      # events of this kind have both
             await pager.send(f"job {event.job.job_id} failed: {event.error.message}")
     """
 
@@ -81,8 +84,10 @@ class Subscription:
 
 def subscribe(listener: Listener, kinds: Iterable[EventKind] = ()) -> Subscription:
     """The listener with these kinds, with all without any. Raises `ConfigurationError` for what is neither."""
-    if not callable(listener):
+    if not takes(listener, 1):
         raise ConfigurationError(f"on_event: {listener!r} must be a function or a coroutine function of one event")
+    if how_it_runs(listener) == "a generator":
+        raise ConfigurationError(f"on_event: {listener!r} yields, so that nothing would run it; leave the yield out")
     wanted = tuple(kinds)
     for kind in wanted:
         if not isinstance(kind, EventKind):

@@ -33,7 +33,7 @@ class Job(Generic[Ro]):
     """A handle on a stored job. It holds nothing but the id: what it tells is looked up when asked.
 
     ``created`` is false when another job already held the unique key: the handle is on that one, replaced or not.
-    ``xid`` is the transaction that enqueued it, if known.
+    ``xid`` is the transaction of the enqueue, if known.
 
     Example::
 
@@ -59,15 +59,15 @@ class Job(Generic[Ro]):
         ``timeout`` in seconds, None for ever, 0 for one look. While the database is away it waits on.
 
         Raises `ResultTimeout`, `JobFailed`, `JobCancelled`, `JobNotFound` (never stored, rolled back, or gone by
-        retention), `JobNotCommitted` when the transaction that enqueued it is still open, `DecodeError` when the stored
-        result does not fit the task's return type, `ColourError` in a running event loop.
+        retention), `JobNotCommitted` when the transaction that enqueued or replaced it is still open, `DecodeError`
+        when the stored result does not fit the task's return type, `ColourError` in a running event loop.
         """
         refuse_in_loop("result()", "job.aresult()")
-        return self._read(require_completed(self._waiter.wait(self.id, timeout, self.xid)))
+        return self._read(require_completed(self._waiter.wait(self.id, timeout, self.xid, self.created)))
 
     async def aresult(self, *, timeout: float | None = None) -> Ro:
         """`result`, awaited."""
-        return self._read(require_completed(await self._waiter.await_(self.id, timeout, self.xid)))
+        return self._read(require_completed(await self._waiter.await_(self.id, timeout, self.xid, self.created)))
 
     def info(self) -> JobRecord:
         """The job as it is now: its state, times, errors.
@@ -75,11 +75,11 @@ class Job(Generic[Ro]):
         Raises `JobNotFound`, `JobNotCommitted`, or `ColourError` in a running loop.
         """
         refuse_in_loop("info()", "job.ainfo()")
-        return self._waiter.find(self.id, self.xid)
+        return self._waiter.find(self.id, self.xid, self.created)
 
     async def ainfo(self) -> JobRecord:
         """`info`, awaited."""
-        return await self._waiter.afind(self.id, self.xid)
+        return await self._waiter.afind(self.id, self.xid, self.created)
 
     def cancel(self, *, by: str = SOMEBODY) -> bool:
         """Cancel the job: it ends as cancelled, for the reason "cancelled by ...". False when it had ended or was
@@ -178,24 +178,25 @@ class Waiter:
         #: By event loop; one is here for as long as somebody waits in that loop.
         self._lookouts: dict[asyncio.AbstractEventLoop, Lookout] = {}
 
-    def find(self, id: int, xid: int | None = None, /) -> JobRecord:
-        """The job as it is now. ``xid`` is the transaction that enqueued it, if known.
+    def find(self, id: int, xid: int | None = None, created: bool = True, /) -> JobRecord:
+        """The job as it is now. ``xid`` is the transaction of the enqueue, if known; if not ``created``, that may have
+        replaced the job.
 
         Raises `JobNotFound`, or `JobNotCommitted` while that transaction is open.
         """
         storage = self._storage()
         found = storage.find([id])
-        if not found and xid is not None:
-            _refuse_open(id, storage.in_progress(xid))
+        if xid is not None and _uncertain(found, created):
+            _refuse_open(id, storage.in_progress(xid, id))
             found = storage.find([id])  # it may have been committed between the two
         return _there(id, found)
 
-    async def afind(self, id: int, xid: int | None = None, /) -> JobRecord:
+    async def afind(self, id: int, xid: int | None = None, created: bool = True, /) -> JobRecord:
         """`find`, awaited."""
         storage = self._storage()
         found = await storage.afind([id])
-        if not found and xid is not None:
-            _refuse_open(id, await storage.ain_progress(xid))
+        if xid is not None and _uncertain(found, created):
+            _refuse_open(id, await storage.ain_progress(xid, id))
             found = await storage.afind([id])
         return _there(id, found)
 
@@ -207,7 +208,7 @@ class Waiter:
         """`cancel`, awaited."""
         return await self._storage().acancel([id], by=by) > 0
 
-    def wait(self, id: int, timeout: float | None, xid: int | None = None, /) -> JobRecord:
+    def wait(self, id: int, timeout: float | None, xid: int | None = None, created: bool = True, /) -> JobRecord:
         """The job once it has ended. Raises `JobNotFound`, `JobNotCommitted` or `ResultTimeout`."""
         _check_timeout(timeout)
         end = float("inf") if timeout is None else self._monotonic() + timeout
@@ -215,9 +216,10 @@ class Waiter:
         while True:
             seen: JobRecord | StorageUnavailable
             try:
-                seen = self.find(id, xid)
+                seen = self.find(id, xid, created)
                 if seen.state.final:
                     return seen
+                created = True  # it stands, and need not be asked about again
             except StorageUnavailable as error:
                 seen = error
             left = end - self._monotonic()
@@ -226,14 +228,16 @@ class Waiter:
             self._sleep(min(pause, left))
             pause = min(pause * 2, LONGEST_WAIT)
 
-    async def await_(self, id: int, timeout: float | None, xid: int | None = None, /) -> JobRecord:
+    async def await_(
+        self, id: int, timeout: float | None, xid: int | None = None, created: bool = True, /
+    ) -> JobRecord:
         """`wait`, awaited. A timeout ends with a last look, which is given a tenth of a second."""
         import asyncio  # see `prinia.colour`
 
         from prinia.results import Question
 
         _check_timeout(timeout)
-        question = Question(id, xid)
+        question = Question(id, xid, uncertain=xid is not None and not created)
         if timeout is None:
             return await self._ask(question)
         if timeout > 0:
@@ -259,9 +263,11 @@ class Waiter:
         if lookout is None:
             lookout = self._lookouts[loop] = Lookout(self._storage, first=FIRST_WAIT, longest=LONGEST_WAIT)
         try:
-            while (record := await lookout.ask(question)) is None:
+            while (record := await lookout.ask(question)) is None or (question.uncertain and not record.state.final):
                 try:
-                    await self.afind(question.id, question.xid)  # unless it is committed by now, this says why not
+                    # Unless it is committed by now, this says why not.
+                    await self.afind(question.id, question.xid, not question.uncertain)
+                    question.uncertain = False
                 except StorageUnavailable as error:
                     if question.now:
                         raise
@@ -296,11 +302,16 @@ def _too_late(id: int, seen: JobRecord | Exception | None, timeout: float) -> Re
     return ResultTimeout(text, job_id=id)
 
 
+def _uncertain(found: Sequence[JobRecord], created: bool) -> bool:
+    """Whether an open transaction may have to do with what was found: nothing, or a job that it may have replaced."""
+    return not found or not (created or found[0].state.final)
+
+
 def _refuse_open(id: int, is_open: bool) -> None:
     if is_open:
         raise JobNotCommitted(
-            f"job {id} is not committed: the transaction that enqueued it is still open, and until it commits no "
-            "worker sees the job. Commit first, then wait",
+            f"job {id} is not committed: the transaction that enqueued or replaced it is still open, and until "
+            "it commits no worker sees the job. Commit first, then wait",
             job_id=id,
         )
 

@@ -77,7 +77,8 @@ class Hooks:
         generator ``Iterator[...]`` or ``AsyncIterator[...]`` of it, or ``type``. ``provide(value=...)`` provides what
         is there already. Scopes, and what a factory of each may want injected itself:
 
-        - ``"app"``: opened by the first worker of the app in an event loop, closed by the last one. Others of it.
+        - ``"app"``: opened by the first worker in an event loop that needs it, closed by the last of them. Others of
+          this scope.
         - ``"worker"`` (the default): opened when a worker starts, before it claims anything, and closed after its last
           job. `WorkerContext` and wider resources too. What it sets in context variables, jobs see.
         - ``"job"``: opened for each attempt of a handler that wants it, inside the job's own context variables, and
@@ -87,10 +88,16 @@ class Hooks:
         the worker's event loop. Of a task that is a plain function the plain job resources are opened, used and closed
         in the handler's thread, inside of its async ones; those may not want plain ones then.
 
-        A handler's exception is raised at the ``yield`` of its job resources. They can put another in its place, and
-        not swallow it. A job resource that fails to open or close makes the attempt fail with `ResourceError`, or as
-        it steers itself (`Retry`, `Snooze`, `Fail`, `Cancel`); the time limit covers it. A wider one that fails to open
+        A handler's exception is raised at the ``yield`` of its job resources. They can put another in its place, which
+        then is what the attempt failed of (for ``retry=`` rules too), and not swallow it. A job resource that fails to
+        open, or to close after a handler that returned, makes the attempt fail with `ResourceError`, or as it steers
+        itself (`Retry`, `Snooze`, `Fail`, `Cancel`); the time limit covers it. A wider one that fails to open
         ends the start: ``run()`` raises `ResourceError`. One that fails to close is logged, and has 5 seconds for it.
+
+        A wider one that dies while workers run, of an error in a task group that it holds open, say, ends every worker
+        that uses it, as jobs would only fail without it: the error is logged and told of as an `EventKind.ERROR` at
+        once, the worker stops in order, and its ``run()`` raises `ResourceError`. One of scope app is opened anew by a
+        worker that starts once all of those have stopped; before that such a start raises `ResourceError` too.
 
         A missing or doubtful provider is a `ConfigurationError` when the worker is made. Raises the same for a factory
         that is none.
@@ -133,7 +140,8 @@ class Hooks:
         Its first parameter, if it has one without a default, is the `WorkerContext`; others are `INJECTED` resources
         of scope app and worker. Hooks are called in the order in which they were added, in the event loop. What they
         set in context variables, jobs see. One that fails ends the start: ``run()`` raises `HookError`, and all stop
-        hooks are called, whether their start hooks were or not.
+        hooks are called, whether their start hooks were or not. Raises `ConfigurationError` for a function that could
+        not be called so.
 
         Example::
 
@@ -148,7 +156,7 @@ class Hooks:
         """Call a function when a worker has stopped: its last job has ended and is recorded, its resources are open.
 
         Parameters as for `on_start`; the last one added is called first. One that fails is logged; an async one that
-        takes longer than 5 seconds is cancelled.
+        takes longer than 5 seconds is cancelled. Raises `ConfigurationError`.
         """
         self.surroundings.stop_hooks.append(read_hook(function, local_names=sys._getframe(1).f_locals))
         return function

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, ExitStack, nullcontext
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
+from prinia.callables import how_it_runs, takes
 from prinia.context import Context
 from prinia.errors import ConfigurationError, InvalidArguments
 from prinia.newjob import NewJob
@@ -76,9 +77,25 @@ def check_middleware(one: object) -> Middleware:
         raise ConfigurationError(f"middleware is an object: write {one.__name__}(), not {one.__name__}")
     if not isinstance(one, Middleware):
         raise ConfigurationError(f"middleware must be of a class derived from prinia.Middleware, not {ascii(one)[:80]}")
-    if not inspect.iscoroutinefunction(one.run):
-        raise ConfigurationError(f"{type(one).__qualname__}.run must be a coroutine function: async def run(...)")
+    for name, count, form in _FORMS:
+        method, shown = getattr(one, name), f"{type(one).__qualname__}.{name}"
+        if not takes(method, count):
+            raise ConfigurationError(f"{shown} cannot be called as it will be; write {form}")
+        if name == "run":
+            if how_it_runs(method) != "a coroutine":
+                raise ConfigurationError(f"{shown} must be a coroutine function; write {form}")
+        elif gives := how_it_runs(method):
+            raise ConfigurationError(f"{shown} gives {gives}, and blocking enqueues cannot await; write {form}")
+        elif name == "enqueue" and inspect.isasyncgenfunction(inspect.unwrap(method)):
+            raise ConfigurationError(f"{shown} is an async context manager; write {form}")
     return one
+
+
+_FORMS = (
+    ("prepare", 1, "def prepare(self, job): return job.options(...)"),
+    ("enqueue", 0, "def enqueue(self), decorated with @contextlib.contextmanager when it yields"),
+    ("run", 2, "async def run(self, ctx, call_next): return await call_next()"),
+)
 
 
 def wraps_runs(one: Middleware) -> bool:
@@ -119,6 +136,11 @@ class _Around:
         with ExitStack() as stack:
             for one in self._middleware:
                 around = one.enqueue()
+                if not isinstance(around, AbstractContextManager):
+                    raise InvalidArguments(
+                        f"{type(one).__qualname__}.enqueue returned {ascii(around)[:80]}: it must return a context "
+                        f"manager; decorate it with @contextlib.contextmanager, and let it yield"
+                    )
                 around.__enter__()
                 stack.push(partial(_leave, around))
             self._stack = stack.pop_all()

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, Protocol, Self, TypeVar, Unpack
 
 import msgspec
 
-from prinia.connection import carrier_of
-from prinia.errors import ConnectionKindError, EnqueueError
+from prinia.connection import refuse_loose
+from prinia.errors import ConnectionKindError
 from prinia.handle import Job, ReadResult, Waiter
 from prinia.job import JobSpec
 from prinia.options import JobOptions, job_fields
+from prinia.payload.coding import Codecs
 from prinia.pending import Pending
+
+#: What is done on a caller's connection, and what else to write where that would commit at once.
+WITHIN, OR_NOT = "within()", ", or enqueue without within()"
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -24,7 +27,8 @@ Ro = TypeVar("Ro", covariant=True)
 class NewJob(msgspec.Struct, Generic[Ro], frozen=True):
     """A job that is not stored yet: a value, checked and encoded, made by ``task.job(...)``.
 
-    ``spec`` is what will be pushed, ``read`` makes the result when the job has ended.
+    ``spec`` is what will be pushed, ``read`` makes the result when the job has ended, ``codecs`` are those by which the
+    arguments were encoded; None when they came encoded already.
 
     Example::
 
@@ -33,6 +37,7 @@ class NewJob(msgspec.Struct, Generic[Ro], frozen=True):
 
     spec: JobSpec
     read: ReadResult[Ro]
+    codecs: Codecs | None = None
 
     @property
     def task(self) -> str:
@@ -119,7 +124,7 @@ class Within(Generic[P, R]):
         Raises as ``task.enqueue`` does, `ConnectionKindError` and `ConnectionUnusable`.
         """
         job = self._job(*args, **kwargs)
-        refuse_loose(self._connection, strict=self._client.strict)
+        refuse_loose(self._connection, WITHIN, strict=self._client.strict, instead=OR_NOT)
         return self._client.enqueue_within(self._connection, job)
 
     if not TYPE_CHECKING:  # type checkers know that there is no such method
@@ -153,7 +158,7 @@ class AWithin(Generic[P, R]):
         Raises as ``task.aenqueue`` does, `ConnectionKindError` and `ConnectionUnusable`.
         """
         job = self._job(*args, **kwargs)
-        refuse_loose(self._connection, strict=self._client.strict)
+        refuse_loose(self._connection, WITHIN, strict=self._client.strict, instead=OR_NOT)
         start = partial(self._client.aenqueue_within, self._connection, job)
         return Pending(f"{job.spec.task}.within(...).aenqueue(...)", start)
 
@@ -169,22 +174,3 @@ def refuse_colour(asked: str, right: str) -> NoReturn:
     write = f"within(...).{right}(...)"
     kind, write = ("async", f"await {write}") if right.startswith("a") else ("blocking", write)
     raise ConnectionKindError(f"within(...).{asked}() on a connection that is {kind}: write {write}")
-
-
-def refuse_loose(connection: Any, *, strict: bool, depth: int = 3) -> None:
-    """Warn of a connection that would commit the job at once; when strict, raise `EnqueueError` instead.
-
-    ``depth`` is how many frames up the call was made that the warning points at. Raises `ConnectionUnusable`, and
-    `ConnectionKindError`, for a connection that carries no job.
-    """
-    carrier = carrier_of(connection)
-    carrier.check()
-    if not carrier.commits_at_once():
-        return
-    reason = (
-        "the connection is in autocommit and outside a transaction: the job would commit at once, by itself. "
-        f"Open a transaction around it ({carrier.begin}), or enqueue without within()"
-    )
-    if strict:
-        raise EnqueueError(f"within(): {reason}")
-    warnings.warn(f"within(): {reason}", RuntimeWarning, stacklevel=depth)

@@ -18,7 +18,7 @@ from prinia.payload.codec import Codec, JsonCodec, naive_time_in
 from prinia.payload.coding import Coder, as_coder
 from prinia.payload.storable import find_culprit, text_fault
 from prinia.reactions import OnFailure, OnSuccess, read_reactions
-from prinia.retry import LONGEST_DELAY, RetryFunction, RetryMapping, RetryPolicy
+from prinia.retry import LONGEST_DELAY, RetryFunction, RetryMapping, RetryPolicy, seconds_of
 
 MAX_UNIQUE_LENGTH = 1000
 MAX_ATTEMPTS = 10_000
@@ -42,6 +42,10 @@ class JobOptions(TypedDict, total=False):
     id stays, and the end of a window; arguments, options and due time are the new job's, attempts and errors start
     anew. A holder that runs, or has ended within its window, is kept. ``job.created`` is False whenever there was one.
     ``tags``: up to 64 texts. ``meta``: a JSON object of up to 8 KiB, for your own use.
+
+    Example::
+
+        send_reminder.options(delay=timedelta(hours=1), unique="order:9", on_conflict="replace").enqueue(9)
     """
 
     queue: str
@@ -81,7 +85,13 @@ class StoredOptions(TypedDict, total=False):
 
 
 class DeclareOptions(StoredOptions, total=False):
-    """What ``app.declare(...)`` takes beside the name: `StoredOptions` and ``retry``, a policy."""
+    """What ``app.declare(...)`` takes beside the name: `StoredOptions` and ``retry``, a policy.
+
+    Example::
+
+        @app.declare(name="billing.charge", queue="billing", retry=Delays((1, 10, 60)))
+        def charge(customer: int, cents: int) -> str: ...
+    """
 
     retry: RetryPolicy
 
@@ -91,8 +101,9 @@ class TaskOptions(StoredOptions, total=False):
 
     ``name`` and ``aliases``: under which jobs are stored, and were stored before a rename.
     ``retry``: a policy, as for a job; or a mapping ``{ConnectionError: Fixed(1), ValueError: False}`` of which the most
-    specific type counts, False for no further attempt, the default policy for what is not in it; or a function of the
-    error and the number of the attempt, which gives seconds, a timedelta, a policy, None (the default policy) or False.
+    specific type counts, False for no further attempt, the default policy for what is not in it (see `RetryMapping`);
+    or a function of the error and the number of the attempt, which gives seconds, a timedelta, a policy, None (the
+    default policy) or False.
     Mapping and function are not stored: the worker asks them at the failure, in its event loop. A policy among a job's
     own options goes first.
     ``on_success(ctx, result)`` and ``on_failure(ctx, error)``: functions or coroutine functions, called once the job
@@ -103,6 +114,11 @@ class TaskOptions(StoredOptions, total=False):
     a time limit, a cancellation and a stop end it for good, and where what kills it costs this job one attempt and
     nobody else anything. Its context is a copy: ``stopping`` stays False, ``complete`` is refused. ``memory_limit``
     (MB, on Linux) lets allocations fail that go so far beyond what the process has when the function starts.
+
+    Example::
+
+        @app.task(queue="email", timeout=30, retry={ConnectionError: Fixed(1), ValueError: False}, on_failure=tell)
+        async def send_reminder(order: int) -> str: ...
     """
 
     name: str
@@ -230,8 +246,7 @@ def _flag(option: str, value: object) -> dict[str, Any]:
 
 
 def _seconds(option: str, value: object, *, zero: bool) -> float:
-    number = value.total_seconds() if isinstance(value, timedelta) else value
-    if isinstance(number, bool) or not isinstance(number, int | float):
+    if (number := seconds_of(value)) is None:
         raise _refusal(option, value, "must be seconds (int or float) or a timedelta")
     # Comparisons with NaN are false, so it is refused here too.
     if not (0 <= number <= LONGEST_DELAY and (zero or number > 0)):

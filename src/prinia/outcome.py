@@ -11,15 +11,14 @@ from enum import StrEnum
 from typing import Literal
 
 from prinia.job import AttemptError, ClaimedJob
-from prinia.retry import DEFAULT_RETRY, LONGEST_DELAY, RetryPolicy
+from prinia.retry import DEFAULT_RETRY, LONGEST_DELAY, RetryPolicy, seconds_of
 
 _RETRY, _SNOOZE = "Retry(delay=60)", "Snooze(60)"
 
 
 def _seconds(delay: object, *, instead: str) -> float:
     """A handler may compute anything: refused here, the fault shows as the error of its attempt."""
-    number = delay.total_seconds() if isinstance(delay, timedelta) else delay
-    if isinstance(number, bool) or not isinstance(number, int | float):
+    if (number := seconds_of(delay)) is None:
         raise TypeError(f"delay={delay!r} must be seconds (int or float) or a timedelta; write for example {instead}")
     if not 0 <= number <= LONGEST_DELAY:  # false for NaN too
         raise ValueError(

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
+from prinia.callables import how_it_runs, takes
 from prinia.context import Context
 from prinia.errors import InvalidOptions
 from prinia.job import AttemptError
@@ -52,7 +53,11 @@ def is_policy(value: object) -> bool:
 def _callback(name: str, value: Any) -> Any:
     if not callable(value):
         raise InvalidOptions(f"{name}={value!r} must be a function or a coroutine function")
-    _require_two(name, value, "the context and the result" if name == "on_success" else "the context and the error")
+    if how_it_runs(value) == "a generator":
+        raise InvalidOptions(f"{name}: {value!r} yields, so that nothing would run it; leave the yield out")
+    if not takes(value, 2):
+        second = "the result" if name == "on_success" else "the error"
+        raise InvalidOptions(f"{name}: {value!r} must take two arguments: the context and {second}")
     return value
 
 
@@ -74,17 +79,6 @@ def _function(retry: Any) -> RetryRule:
         raise InvalidOptions(
             "retry: the function must be a plain one: it is called between two jobs, and must be short"
         )
-    _require_two("retry", retry, "the error and the attempt")
+    if not takes(retry, 2):
+        raise InvalidOptions(f"retry: {retry!r} must take two arguments: the error and the attempt")
     return cast("RetryRule", retry)
-
-
-def _require_two(name: str, function: Callable[..., Any], what: str) -> None:
-    """Refuse what cannot be called with two arguments now, not at the first failure in production."""
-    try:
-        signature = inspect.signature(function)
-    except (TypeError, ValueError):
-        return  # some builtins have none
-    try:
-        signature.bind(None, None)
-    except TypeError:
-        raise InvalidOptions(f"{name}: {function!r} must take two arguments: {what}") from None

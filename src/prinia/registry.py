@@ -145,7 +145,7 @@ class Registry:
             coder.decode(data, dict[str, Any])
         except DecodeError as error:
             raise InvalidArguments(f"{name}: the arguments are no {shown_name(coder)} object: {error}") from error
-        return NewJob(JobSpec(task=name, args=data, codec=coder.name, **fields), self.read_result)
+        return NewJob(JobSpec(task=name, args=data, codec=coder.name, **fields), self.read_result, self.codecs)
 
 
 def _by_name(task: str, arguments: Mapping[str, Any]) -> dict[str, Any]:

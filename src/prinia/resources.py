@@ -121,9 +121,24 @@ def read_hook(function: Callable[..., Any], *, local_names: Mapping[str, Any] | 
         )
     hints = read_hints(function, shown, local_names)
     parameters = list(inspect.signature(function).parameters.values())
-    takes_worker = bool(parameters) and parameters[0].default is inspect.Parameter.empty
+    takes_worker = bool(parameters) and _takes_worker(parameters[0], hints, shown)
     needs = _read_needs(parameters[1:] if takes_worker else parameters, hints, shown)
     return Hook(function=function, takes_worker=takes_worker, needs=needs, name=shown)
+
+
+def _takes_worker(first: inspect.Parameter, hints: Mapping[str, Any], shown: str) -> bool:
+    """Whether a hook's first parameter gets the worker."""
+    if first.default is not inspect.Parameter.empty or first.kind is inspect.Parameter.VAR_KEYWORD:
+        return False
+    if first.kind is inspect.Parameter.KEYWORD_ONLY:
+        return False  # refused as one that nobody would give
+    hint = hints.get(first.name, WorkerContext)
+    if hint not in (WorkerContext, Any, object):
+        raise ConfigurationError(
+            f"{shown}: its first parameter gets the WorkerContext, and {first.name} is to be {_shown(hint)}; for a "
+            f"resource write {first.name}: {_shown(hint)} = INJECTED (from prinia import INJECTED)"
+        )
+    return True
 
 
 class Plan:
@@ -334,10 +349,12 @@ def _read_needs(
 ) -> types.MappingProxyType[str, Any]:
     needs: dict[str, Any] = {}
     for parameter in parameters:
-        by_name = parameter.kind in (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+        if parameter.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD):
+            continue
+        by_name = parameter.kind is not inspect.Parameter.POSITIONAL_ONLY
         if parameter.default is INJECTED and by_name and parameter.name in hints:
             needs[parameter.name] = hints[parameter.name]
-        elif parameter.default is INJECTED or (parameter.default is inspect.Parameter.empty and by_name):
+        elif parameter.default is INJECTED or parameter.default is inspect.Parameter.empty:
             kind = _shown(hints[parameter.name]) if parameter.name in hints else "Database"
             raise ConfigurationError(
                 f"{shown}: nobody would give it {parameter.name}; write {parameter.name}: {kind} = INJECTED (from "

@@ -20,11 +20,13 @@ REST = 0.1
 class Question:
     """What one waiter wants to know: how a job ended, or how it is at the next look.
 
-    ``seen`` is what the last look found, or why it failed. ``xid`` is the transaction that enqueued the job, if known.
+    ``seen`` is what the last look found, or why it failed. ``xid`` is the transaction that enqueued the job, if known;
+    ``uncertain`` when that may have replaced it, so that what is seen may be the old one: then too the next look tells.
     """
 
     id: int
     xid: int | None = None
+    uncertain: bool = False
     now: bool = False
     seen: JobRecord | StorageUnavailable | None = None
 
@@ -119,5 +121,5 @@ def _settle(future: asyncio.Future[JobRecord | None], question: Question, answer
     if isinstance(answer, Exception):
         if question.now or not isinstance(answer, StorageUnavailable):
             future.set_exception(answer)
-    elif answer is None or question.now or answer.state.final:
+    elif answer is None or question.now or question.uncertain or answer.state.final:
         future.set_result(answer)

@@ -6,9 +6,9 @@ Randomness is passed in, so tests are exact.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
-from typing import Literal, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
 import msgspec
 
@@ -106,10 +106,30 @@ DEFAULT_RETRY = Exponential()
 #: Of the error and the number of the failed attempt: seconds or a policy to try again by, None for the default policy,
 #: False for no further attempt.
 RetryFunction: TypeAlias = Callable[[Exception, int], RetryPolicy | timedelta | float | Literal[False] | None]
-#: A policy by the type of the error, or False for no further attempt; the most specific type counts.
-RetryMapping: TypeAlias = Mapping[type[Exception], RetryPolicy | Literal[False]]
+
+
+class RetryMapping(Protocol):
+    """A mapping that a task takes as ``retry``: a policy by the type of the error, or False for no further attempt.
+
+    The most specific type counts. As an annotation it is for a mapping in a variable that holds policies and False, or
+    policies of several kinds: what type checkers make of that by themselves is a mapping to objects.
+
+    Example::
+
+        RULES: RetryMapping = {ConnectionError: Fixed(1), ValueError: False}
+
+        @app.task(retry=RULES)
+        async def fetch(url: str) -> None: ...
+    """
+
+    # Not a Mapping: that one is invariant in its keys, and dict[type[OSError], Fixed] would be none.
+    def items(self) -> Iterable[tuple[type[Exception], RetryPolicy | bool]]:
+        """The types, each with its policy or False."""
+        ...
+
+
 #: What a task may have instead of a policy. It is code: asked by the worker at the failure, and not stored.
-RetryRule: TypeAlias = RetryFunction | RetryMapping
+RetryRule: TypeAlias = RetryFunction | Mapping[type[Exception], RetryPolicy | Literal[False]]
 
 
 def follow(rule: RetryRule, error: Exception, attempt: int) -> RetryPolicy | Literal[False]:
@@ -133,10 +153,15 @@ def follow(rule: RetryRule, error: Exception, attempt: int) -> RetryPolicy | Lit
         return False
     if isinstance(answer, Exponential | Fixed | Delays):
         return answer
-    seconds = answer.total_seconds() if isinstance(answer, timedelta) else answer
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+    if (seconds := seconds_of(answer)) is None:
         raise TypeError(f"{answer!r} must be seconds, a timedelta, a policy, None or False")
     return Fixed(float(seconds))
+
+
+def seconds_of(value: object) -> float | None:
+    """The seconds of a number or a timedelta; None for what is neither, True and False included."""
+    number = value.total_seconds() if isinstance(value, timedelta) else value
+    return number if isinstance(number, int | float) and not isinstance(number, bool) else None
 
 
 _encoder = msgspec.json.Encoder()

@@ -28,6 +28,8 @@ from prinia.options import JobOptions, check_codec, check_names, job_fields, tas
 from prinia.payload.arguments import Arguments
 from prinia.payload.coding import JSON, Codecs, Coder, for_arguments, shown_name
 from prinia.payload.signature import qualified, read_signature
+from prinia.payload.storable import NAIVE
+from prinia.payload.survival import find_changes, returns_may_change
 from prinia.pending import Pending
 from prinia.reactions import Reactions, read_reactions
 
@@ -61,6 +63,7 @@ class Definition:
         self.isolation = read_isolation(options)
         if self.isolation is not None:
             check_isolated(function, self.signature.injected)
+        self.result_may_change = returns_may_change(self.signature.returns)
         self.arguments = Arguments(self.name, self.signature, limit=codecs.max_args_bytes)
         self.use(codecs)
         self.injected = MappingProxyType(dict(self.signature.injected))
@@ -182,11 +185,10 @@ class Task(Generic[P, R]):
 
     def job(self, *args: P.args, **kwargs: P.kwargs) -> NewJob[R]:
         """A job as a value, for ``enqueue_many``. Raises `InvalidArguments` and `PayloadTooLarge`."""
-        arguments = self._arguments
+        arguments, definition = self._arguments, self._definition
         data = arguments.encode(args, kwargs)
-        return NewJob(
-            JobSpec(task=self._definition.name, args=data, codec=arguments.coder.name, **self._fields), self.read_result
-        )
+        spec = JobSpec(task=definition.name, args=data, codec=arguments.coder.name, **self._fields)
+        return NewJob(spec, self.read_result, definition.codecs)
 
     def job_encoded(self, data: bytes, /, *, codec: str | None = None) -> NewJob[R]:
         """A job of arguments that are encoded already: one object by parameter name, stored to the letter.
@@ -232,7 +234,11 @@ class Task(Generic[P, R]):
 
         The job is stored in the connection's open transaction, and commits and rolls back with it. It may be one of
         psycopg, asyncpg, SQLAlchemy (Connection or Session, of either colour), Django (``connection``) or psycopg2.
-        Raises `ConnectionKindError`.
+        It is one statement, without a savepoint, and flushes no Session. Raises `ConnectionKindError`.
+
+        A connection that would commit the job at once is warned of (``strict``: refused). Two are told from others only
+        in part: of a driver that SQLAlchemy was given in autocommit (``connect_args``) a Session knows after its first
+        statement; in a pipeline of psycopg in autocommit only ``connection.transaction()`` counts as a transaction.
 
         Example::
 
@@ -246,10 +252,12 @@ class Task(Generic[P, R]):
 
     def decode(self, codec: str, data: bytes) -> dict[str, object]:
         """Stored arguments by name, of the annotated types. Raises `DecodeError`, for an unknown codec too."""
-        coder = JSON if codec == "json" else self._coder(codec)
+        coder = self._coder(codec)
         return self._arguments.decode(data, coder)
 
     def _coder(self, codec: str) -> Coder:
+        if codec == "json":
+            return JSON  # most are, and this runs for every job
         coder = self._definition.coder(codec)
         if coder is None:
             raise DecodeError(f"{self.name}: the job is stored by codec {codec!r}, which is not known here; {_KNOW_IT}")
@@ -267,19 +275,30 @@ class Task(Generic[P, R]):
     def encode_result(self, value: object, codec: str = "json") -> bytes | None:
         """A result as stored by the job's codec, None for None.
 
-        Raises `NotStorable` with the path of what cannot be stored.
+        Raises `NotStorable` with the path of what cannot be stored, or would be read as something else.
         """
         if value is None:
             return None
-        coder = JSON if codec == "json" else self._coder(codec)
+        coder = self._coder(codec)
         data = coder.encode(value)
         if len(data) > MAX_RESULT_BYTES:
             raise NotStorable(f"$: {len(data):,} bytes as {shown_name(coder)}, the limit is {MAX_RESULT_BYTES:,}")
+        if self._definition.result_may_change:
+            self._refuse_changed_result(value, data, coder)
         return data
+
+    def _refuse_changed_result(self, value: object, data: bytes, coder: Coder) -> None:
+        try:
+            arriving = coder.decode(data, self._definition.signature.returns)
+        except DecodeError:
+            return  # of another type than the annotated one: whoever reads it is told
+        for culprit in find_changes(value, arriving):
+            if culprit.reason != NAIVE:  # in results they are taken
+                raise NotStorable(str(culprit))
 
     def decode_result(self, data: bytes | None, codec: str = "json") -> R:
         """A stored result as the type that the function is annotated to return. Raises `DecodeError`."""
-        coder = JSON if codec == "json" or data is None else self._coder(codec)
+        coder = JSON if data is None else self._coder(codec)
         try:
             result: R = coder.decode(b"null" if data is None else data, self._definition.signature.returns)
         except DecodeError as error:

@@ -94,6 +94,72 @@ def test_a_second_signal_hands_back_what_runs(cli: Cli, migrated: str) -> None:
     assert state(migrated, job) == ("ready", 0)
 
 
+ENDING = """
+import atexit, os, signal
+from prinia import INJECTED, Context, Prinia
+
+app = Prinia()
+
+
+@app.task(name="end")
+async def end(ctx: Context = INJECTED) -> None:
+    ctx.worker.stop()
+
+
+atexit.register(os.kill, os.getpid(), signal.SIGTERM)
+"""
+
+DYING = """
+import asyncio
+from collections.abc import AsyncIterator
+from prinia import INJECTED, Prinia
+
+app = Prinia()
+
+
+class Pool:
+    lost: asyncio.Event
+
+
+@app.provide
+async def pool() -> AsyncIterator[Pool]:
+    async with asyncio.TaskGroup() as group:
+        one = Pool()
+        one.lost = asyncio.Event()
+        group.create_task(watch(one))
+        yield one
+
+
+async def watch(pool: Pool) -> None:
+    await pool.lost.wait()
+    raise ConnectionError("the server is gone")
+
+
+@app.task(name="end")
+async def end(pool: Pool = INJECTED) -> None:
+    pool.lost.set()
+"""
+
+
+def test_a_signal_that_comes_when_it_has_ended_by_itself_changes_nothing(cli: Cli, migrated: str) -> None:
+    cli.module("ending.py", ENDING)
+    Prinia(migrated).enqueue_by_name("end", {})
+    done = cli.run("worker", "ending", PRINIA_DATABASE_URL=migrated)
+    assert (done.returncode, workers(migrated)) == (0, [])
+
+
+def test_a_resource_that_dies_ends_it_with_its_error(cli: Cli, migrated: str) -> None:
+    cli.module("dying.py", DYING)
+    job = Prinia(migrated).enqueue_by_name("end", {}).id
+    done = cli.run("worker", "dying", PRINIA_DATABASE_URL=migrated)
+    assert (done.returncode, workers(migrated)) == (1, [])
+    assert done.stderr.splitlines()[-1] == (
+        "prinia: dying.pool, a resource of scope worker, could not be kept open: ExceptionGroup: unhandled errors in a "
+        "TaskGroup (1 sub-exception): ConnectionError: the server is gone"
+    )
+    assert state(migrated, job) == ("completed", 1)
+
+
 def read_line(process: subprocess.Popen[str]) -> str:
     assert process.stderr is not None
     return process.stderr.readline()

@@ -17,6 +17,9 @@ from .users import FLAVOURS, KINDS, AsyncUser, User
 #: So many jobs go in one statement here.
 CHUNK = 5
 
+#: What a test may leave something in.
+TABLES = ("jobs", "unique_keys", "attempts", "archive", "workers")
+
 
 class Shop:
     """The database seen from outside: what is committed."""
@@ -52,7 +55,7 @@ def shop_dsn(databases: Databases) -> Iterator[str]:
 def shop(shop_dsn: str, monkeypatch: pytest.MonkeyPatch) -> Shop:
     monkeypatch.setattr(specs, "CHUNK_JOBS", CHUNK)
     with psycopg.connect(shop_dsn, autocommit=True) as connection:
-        for table in ("public.orders", "prinia.jobs", "prinia.attempts", "prinia.archive", "prinia.workers"):
+        for table in ("public.orders", *(f"prinia.{name}" for name in TABLES)):
             connection.execute(f"delete from {table}".encode())
     return Shop(shop_dsn)
 

@@ -7,6 +7,7 @@ the caller's own translated.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import psycopg
@@ -81,6 +82,12 @@ class Order(Base):
     id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
 
 
+SESSIONS = [
+    users.SQLAlchemySession, users.SQLAlchemyScoped, users.SQLAlchemyAsyncSession, users.SQLAlchemyAsyncScoped,
+    users.SQLAlchemyRunSync,
+]  # fmt: skip
+
+
 @pytest.fixture
 def session(shop: Shop) -> Iterator[Session]:
     user = users.SQLAlchemySession(shop.dsn)
@@ -88,13 +95,58 @@ def session(shop: Shop) -> Iterator[Session]:
     user.close()
 
 
-def test_a_session_is_not_flushed(session: Session, shop: Shop, app: Prinia, send: Send) -> None:
+def test_a_session_is_flushed_by_the_savepoint_of_many_only(
+    session: Session, shop: Shop, app: Prinia, send: Send
+) -> None:
     session.add(Order(id=1))
     send.within(session).enqueue(1)
-    app.within(session).enqueue_many([send.job(n) for n in range(CHUNK - 1)])
     assert len(session.new) == 1
+    app.within(session).enqueue_many([send.job(1)])
+    assert len(session.new) == 0
     session.commit()
-    assert (shop.orders, len(shop.jobs)) == ([1], CHUNK)
+    assert (shop.orders, len(shop.jobs)) == ([1], 2)
+
+
+def _orders(session: Any) -> Any:
+    """What adds to a session of either colour."""
+    return getattr(session, "sync_session", session)
+
+
+@pytest.mark.parametrize("when", ["before", "meanwhile"])
+@pytest.mark.parametrize("kind", SESSIONS, ids=lambda kind: kind.kind)
+def test_an_error_of_the_flush_is_the_callers(kind: type[User], shop: Shop, app: Prinia, send: Send, when: str) -> None:
+    """Of what was pending before the savepoint, and of what a generator left pending at its end."""
+    with connected(kind, shop) as user:
+        user.execute(order(1))
+        user.commit()
+
+        def jobs() -> Iterator[NewJob[int]]:
+            yield send.job(1)
+            if when == "meanwhile":
+                _orders(user.within).add(Order(id=1))
+
+        if when == "before":
+            _orders(user.within).add(Order(id=1))
+        with pytest.raises(sa.exc.IntegrityError, match="orders_pkey"):
+            user.enqueue_many(app, jobs())
+        user.rollback()
+    assert (shop.orders, shop.jobs) == ([1], [])
+
+
+@pytest.mark.parametrize("kind", [kind for kind in SESSIONS if kind is not users.SQLAlchemyRunSync])
+def test_a_session_whose_flush_has_failed_says_so(kind: type[User], shop: Shop, app: Prinia, send: Send) -> None:
+    """Also when something is pending that would be flushed."""
+    with connected(kind, shop) as user:
+        user.execute(order(1))
+        _orders(user.within).add(Order(id=1))
+        with pytest.raises(sa.exc.IntegrityError):
+            user.enqueue_many(app, [send.job(1)])
+        _orders(user.within).add(Order(id=2))
+        with pytest.raises(ConnectionUnusable, match="rolled back due to a previous exception"):
+            user.enqueue_many(app, [send.job(1)])
+        with pytest.warns(sa.exc.SAWarning, match="will be discarded"):
+            user.rollback()
+    assert (shop.orders, shop.jobs) == ([], [])
 
 
 def test_what_a_generator_did_with_the_session_is_undone_in_the_session_too(
@@ -150,7 +202,7 @@ def test_an_engine_in_autocommit(kind: type[User], shop: Shop) -> None:
     send = app.task(name="send")(lambda number: number)
     with connected(kind, shop) as user:
         user.within.dialect._on_connect_isolation_level = "AUTOCOMMIT"
-        with pytest.raises(Exception, match="the job would commit at once"):
+        with pytest.raises(Exception, match="that would commit at once"):
             user.enqueue(strict.task(name="send")(lambda number: number), 1)
         user.within.dialect._on_connect_isolation_level = None
         user.loosen()
@@ -161,6 +213,65 @@ def test_an_engine_in_autocommit(kind: type[User], shop: Shop) -> None:
         assert shop.jobs == []
         user.execute("rollback")
     assert (shop.orders, shop.jobs) == ([], [])
+
+
+@pytest.mark.parametrize("kind", SESSIONS, ids=lambda kind: kind.kind)
+def test_a_session_whose_connection_is_in_autocommit(kind: type[User], shop: Shop) -> None:
+    """Its engine is not."""
+    strict = Prinia(shop.dsn, strict=True)
+    send = strict.task(name="send")(lambda number: number)
+    with connected(kind, shop) as user:
+        session = user.session if isinstance(user, users.SQLAlchemyRunSync) else user.within
+        connecting = session.connection(execution_options={"isolation_level": "AUTOCOMMIT"})
+        if isinstance(user, users.AsyncUser):
+            user.run(connecting)
+        for enqueue in (lambda: user.enqueue(send, 1), lambda: user.enqueue_many(strict, [send.job(1)])):
+            with pytest.raises(ConnectionUnusable, match="that would commit at once"):
+                enqueue()
+        user.rollback()
+    assert shop.jobs == []
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [users.SQLAlchemy, users.SQLAlchemyAsyncPsycopg, users.SQLAlchemySession, users.SQLAlchemyAsyncSessionPsycopg],
+    ids=lambda kind: kind.kind,
+)
+def test_a_driver_that_was_given_in_autocommit(kind: type[User], shop: Shop) -> None:
+    """SQLAlchemy does not know; a session has a connection from its first statement on."""
+    strict = Prinia(shop.dsn, strict=True)
+    app = Prinia(shop.dsn)
+    send = strict.task(name="send")(lambda number: number)
+
+    class Loose(kind):  # type: ignore[misc, valid-type]
+        def open(self) -> None:
+            self.parts["autocommit"] = True
+            super().open()
+
+    with connected(Loose, shop) as user:
+        user.execute("select 1")
+        with pytest.raises(ConnectionUnusable, match="that would commit at once"):
+            user.enqueue(send, 1)
+        with pytest.warns(RuntimeWarning, match="commit at once"):
+            user.enqueue_many(app, [send.job(1)])
+        assert len(shop.jobs) == 1
+
+
+# -- Django -----------------------------------------------------------------------------------------------------------
+
+
+def test_another_threads_connection_of_django_says_so(shop: Shop, app: Prinia, send: Send) -> None:
+    with connected(users.Django, shop) as user, ThreadPoolExecutor(1) as thread:
+        assert isinstance(user, users.Django)
+        user.begin()
+        for enqueue in (lambda: user.enqueue(send, 1), lambda: user.enqueue_many(app, [send.job(1)])):
+            with pytest.raises(ConnectionUnusable, match=f"'{user.alias}' is another thread's"):
+                thread.submit(enqueue).result()
+        user.within.inc_thread_sharing()
+        job = thread.submit(user.enqueue, send, 1).result()
+        user.within.dec_thread_sharing()
+        user.commit()
+    assert shop.jobs == [job.id]
 
 
 # -- state after an error ---------------------------------------------------------------------------------------------

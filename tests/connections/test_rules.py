@@ -8,20 +8,26 @@ down to the driver's; every transaction said to be over, or to be open.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import warnings
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from functools import partial
+from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
 from prinia import (
     ConnectionUnusable,
     DuplicateJob,
-    EnqueueError,
+    JobCancelled,
     JobNotCommitted,
     JobNotFound,
     NewJob,
     Prinia,
+    ResultTimeout,
     StorageError,
+    StorageUnavailable,
     SyncTask,
     UniqueBusy,
 )
@@ -94,6 +100,35 @@ def breaking(send: Send, after: int) -> Iterator[NewJob[int]]:
     raise Broken
 
 
+@pytest.mark.parametrize("after", [0, 1, CHUNK * 2 + 1])
+def test_what_a_generator_wrote_before_it_raised_is_undone(
+    user: User, shop: Shop, app: Prinia, send: Send, after: int
+) -> None:
+    """However many jobs there were: the savepoint is begun before the first."""
+    mine: Any = sa.text(order(2)) if "sqlalchemy" in user.kind else order(2)
+
+    def jobs() -> Iterator[NewJob[int]]:
+        yield from (send.job(number) for number in range(after))
+        if isinstance(user, users.SQLAlchemyRunSync):
+            user.within.execute(mine)  # it is inside already
+        else:
+            user.execute(order(2))
+        raise Broken
+
+    async def ajobs() -> AsyncIterator[NewJob[int]]:
+        for number in range(after):
+            yield send.job(number)
+        await user.within.execute(mine)
+        raise Broken
+
+    user.begin()
+    user.execute(order(1))
+    with pytest.raises(Broken):
+        user.enqueue_many(app, ajobs() if user.is_async else jobs())  # type: ignore[arg-type]
+    user.commit()
+    assert (shop.orders, shop.jobs) == ([1], [])
+
+
 @pytest.mark.parametrize("after", [1, CHUNK * 2 + 1])
 def test_a_generator_that_raises_leaves_nothing(user: User, shop: Shop, app: Prinia, send: Send, after: int) -> None:
     """And what the caller did before, and does after, counts."""
@@ -146,8 +181,18 @@ def test_a_busy_key_says_so(user: User, app: Prinia, send: Send, shop: Shop) -> 
         holder.enqueue(send.options(unique="k"), 1)
         user.begin()
         user.execute("set local lock_timeout = '10ms'")
-        with pytest.raises(UniqueBusy, match="still open"):
+        with pytest.raises(UniqueBusy, match=r"is still open \(lock_timeout ran out\)$"):
             user.enqueue(send.options(unique="k"), 1)
+        user.rollback()
+
+
+def test_a_lock_that_is_no_keys_is_not_said_to_be_one(user: User, app: Prinia, send: Send, shop: Shop) -> None:
+    with connected(users.Psycopg, shop) as holder:
+        holder.execute("lock table prinia.jobs in share mode")
+        user.begin()
+        user.execute("set local lock_timeout = '10ms'")
+        with pytest.raises(StorageUnavailable, match="lock timeout"):
+            user.enqueue(send, 1)
         user.rollback()
 
 
@@ -159,11 +204,11 @@ def test_a_connection_that_would_commit_at_once_is_warned_of(
     user: User, shop: Shop, app: Prinia, send: Send, number: int
 ) -> None:
     user.loosen()
-    with pytest.warns(RuntimeWarning, match="the job would commit at once") as one:
+    with pytest.warns(RuntimeWarning, match="that would commit at once") as one:
         job = user.enqueue(send, 1)
-    with pytest.warns(RuntimeWarning, match="the job would commit at once") as many:
+    with pytest.warns(RuntimeWarning, match="that would commit at once") as many:
         jobs = user.enqueue_many(app, [send.job(n) for n in range(number)])
-    assert {str(warned[0].filename) for warned in (one, many)} == {users.__file__}
+    assert {str(warned[0].filename) for warned in (one, many)} == {inspect.getfile(User)}
     assert shop.jobs == [job.id, *(job.id for job in jobs)]
 
 
@@ -180,9 +225,9 @@ def test_strict_refuses_it(user: User, shop: Shop) -> None:
     strict = Prinia(shop.dsn, strict=True)
     send = strict.task(name="send")(lambda number: number)
     user.loosen()
-    with pytest.raises(EnqueueError, match="the job would commit at once"):
+    with pytest.raises(ConnectionUnusable, match="that would commit at once"):
         user.enqueue(send, 1)
-    with pytest.raises(EnqueueError, match="the job would commit at once"):
+    with pytest.raises(ConnectionUnusable, match="that would commit at once"):
         user.enqueue_many(strict, [send.job(1)])
     assert shop.jobs == []
 
@@ -224,6 +269,16 @@ def test_errors_of_the_server_are_told_in_our_words(user: User, shop: Shop) -> N
     user.rollback()
 
 
+def test_a_read_only_transaction_says_so(user: User, shop: Shop, app: Prinia, send: Send) -> None:
+    for enqueue in (lambda: user.enqueue(send, 1), lambda: user.enqueue_many(app, [send.job(1)])):
+        user.begin()
+        user.execute("set transaction read only")
+        with pytest.raises(ConnectionUnusable, match="transaction is read-only"):
+            enqueue()
+        user.rollback()
+    assert shop.jobs == []
+
+
 # -- waiting inside the transaction -----------------------------------------------------------------------------------
 
 
@@ -239,6 +294,64 @@ def test_waiting_before_the_commit_says_so(user: User, shop: Shop, send: Send) -
             asyncio.run(awaitable)
     user.commit()
     assert job.info().id == asyncio.run(job.ainfo()).id == job.id
+
+
+@pytest.mark.parametrize("key", [{"unique": "k"}, {"unique": "k", "unique_for": 60}], ids=["live", "window"])
+@pytest.mark.parametrize("nested", [False, True])
+def test_waiting_for_a_job_that_is_not_replaced_yet_says_so(
+    user: User, shop: Shop, send: Send, nested: bool, key: dict[str, Any]
+) -> None:
+    """What is seen of it from outside is the old job, which the transaction has locked."""
+    once = send.options(**key)
+    once.enqueue(1)
+    user.begin()
+    inner = user.savepoint() if nested else None
+    job = user.enqueue(once.options(on_conflict="replace"), 2)
+    again = user.enqueue(once, 3)
+    if nested:
+        user.release(inner)
+    for handle in (job, again):
+        for ask in (partial(handle.result, timeout=30), handle.info):
+            with pytest.raises(JobNotCommitted, match="enqueued or replaced it is still open"):
+                ask()
+        for awaitable in (handle.aresult(timeout=30), handle.aresult(timeout=0), handle.ainfo()):
+            with pytest.raises(JobNotCommitted, match="enqueued or replaced it is still open"):
+                asyncio.run(awaitable)
+    user.commit()
+    assert job.info().args == asyncio.run(job.ainfo()).args == b'{"order":2}'
+
+
+def test_a_job_that_was_left_alone_can_be_waited_for(user: User, shop: Shop, send: Send) -> None:
+    """Whatever else its transaction has written."""
+    holder = send.options(unique="k").enqueue(1)
+    send.options(unique="other").enqueue(1)
+    user.begin()
+    user.enqueue(send.options(unique="other", on_conflict="replace"), 2)
+    job = user.enqueue(send.options(unique="k"), 2)
+    with pytest.raises(ResultTimeout, match="still ready"):
+        job.result(timeout=0)
+    with pytest.raises(ResultTimeout, match="still ready"):
+        asyncio.run(job.aresult(timeout=0))
+    assert job.info().state == asyncio.run(job.ainfo()).state == "ready"
+
+    async def ended() -> None:
+        waiting = asyncio.create_task(job.aresult(timeout=30))
+        await holder.acancel()
+        with pytest.raises(JobCancelled):
+            await waiting
+
+    asyncio.run(ended())
+    user.rollback()
+
+
+def test_after_a_rollback_a_job_is_the_old_one(user: User, shop: Shop, send: Send) -> None:
+    send.options(unique="k").enqueue(1)
+    user.begin()
+    job = user.enqueue(send.options(unique="k", on_conflict="replace"), 2)
+    user.rollback()
+    assert job.info().args == b'{"order":1}'
+    with pytest.raises(ResultTimeout):
+        job.result(timeout=0)
 
 
 def test_after_a_rollback_there_is_no_job(user: User, shop: Shop, send: Send) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.engine.heard import Heard
 from tests.engine.kit import Shop
 
 
@@ -11,3 +12,9 @@ from tests.engine.kit import Shop
 def shop() -> Shop:
     """An app on a fresh memory storage."""
     return Shop()
+
+
+@pytest.fixture
+def heard() -> Heard:
+    """A listener that remembers what it was told."""
+    return Heard()

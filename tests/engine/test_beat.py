@@ -274,7 +274,7 @@ class Pulse:
     def __init__(self) -> None:
         self.calls: list[str] = []
         self.errors: dict[str, Exception] = {}
-        self.left = {"rescue": 2500, "sweep_expired": 2500, "sweep_keys": 2500}
+        self.left = {"rescue": 2500, "sweep_expired": 2500, "sweep_keys": 2500, "free_strays": 2500}
         self.gate = threading.Event()
         self.gate.set()
 
@@ -320,16 +320,19 @@ class TestDuties:
 
     def test_each_has_its_own_time(self) -> None:
         pulse = Pulse()
-        duties = Duties(pulse)  # type: ignore[arg-type]
+        told: list[tuple[UUID | None, int]] = []
+        duties = Duties(pulse, lambda instance, count: told.append((instance, count)))  # type: ignore[arg-type]
         for now in range(0, 7200, 4):
             self.step(duties, float(now))
-        assert {name: pulse.calls.count(name) for name in pulse.calls} == {
+        duties_done = ("prepare_archive", "free_strays", "sweep_expired", "sweep_keys", "sweep_archive")
+        assert {name: pulse.calls.count(name) for name in duties_done} == {
             "prepare_archive": 2,
-            "free_strays": 120,
+            "free_strays": 122,
             "sweep_expired": 452,
             "sweep_keys": 122,
             "sweep_archive": 120 * 10,  # which has no end here, and must not hold up the rest
         }
+        assert told == [(None, 1000), (None, 1000), (None, 500)]
 
     def test_whom_it_declares_dead_is_rescued_until_nothing_is_left(self) -> None:
         pulse = Pulse()

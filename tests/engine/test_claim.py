@@ -10,11 +10,10 @@ from itertools import pairwise
 
 import pytest
 
-from prinia import INJECTED, Context
+from prinia import INJECTED, Context, Snooze
 from prinia.errors import StorageUnavailable
 from prinia.job import JobSpec, JobState
 from prinia.storage.memory.tables import Tables
-from prinia.worker import Worker
 from prinia.worker import ack as ack_module
 from prinia.worker import claim as claim_module
 from tests.engine.kit import Shop, until
@@ -160,48 +159,28 @@ async def test_slow_jobs_are_not_claimed_ahead(shop: Shop) -> None:
 
 async def test_what_cannot_start_is_handed_back_to_others(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(claim_module, "STALLED", 0.05)
-    gate = asyncio.Event()
+    gate, fast = asyncio.Event(), 0
 
     @shop.app.task(name="work")
     async def work(hold: bool) -> None:
-        if hold:
+        nonlocal fast
+        if not hold:
+            fast += 1
+        elif fast < 5000:
+            raise Snooze(0)  # on a slow machine fast ones may have been handed back, and come after this one
+        else:
             await gate.wait()
 
+    def handed_back() -> bool:
+        return worker.stats.waiting == 0 and sum(shop.state(id) is JobState.READY for id in held) == 290
+
     jobs = await shop.app.aenqueue_many(work.job(number >= 5000) for number in range(5300))
+    held = [job.id for job in jobs][5000:]
     async with shop.worker(concurrency=10) as worker:
-        await until(lambda: worker.stats.completed == 5000)
-        await until(lambda: worker.stats.waiting == 0)
-        assert worker.stats.running == 10
-        held = [job.id for job in jobs][5000:]
-        await until(lambda: sum(shop.state(id) is JobState.READY for id in held) == 290)
+        await until(lambda: fast == 5000 and worker.stats.running == 10 and handed_back())
         assert all(shop.record(id).attempt == 0 for id in held if shop.state(id) is JobState.READY)
         gate.set()
         await shop.until(JobState.COMPLETED, *held)
-
-
-async def test_an_unknown_task_is_left_to_a_worker_that_knows_it(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
-    @shop.app.task(name="known")
-    async def known() -> None: ...
-
-    new = Shop()
-    new.storage, new.app = shop.storage, type(shop.app)(storage=shop.storage)
-
-    @new.app.task(name="brand.new")
-    async def brand_new() -> None: ...
-
-    async with shop.worker(name="old") as old:
-        jobs = await shop.app.aenqueue_many(
-            [brand_new.job(), brand_new.job(), known.job()]  # in one claim, or in more
-        )
-        await shop.until(JobState.COMPLETED, jobs[2].id)
-        await until(lambda: old.stats.handed_back == 2 and old.stats.unrecorded == 0)
-        job = await brand_new.aenqueue()
-        await (await known.aenqueue()).aresult(timeout=10)
-        assert old.stats.handed_back == 2, "excluded from the first sight on"
-        assert [shop.record(id).attempt for id in (jobs[0].id, jobs[1].id, job.id)] == [0, 0, 0]
-        async with Worker(shop.storage, new.app.tasks, name="new"):
-            await shop.until(JobState.COMPLETED, jobs[0].id, jobs[1].id, job.id)
-    assert sum("'brand.new', which this worker does not know" in text for text in caplog.messages) == 1
 
 
 class TestSuspects:

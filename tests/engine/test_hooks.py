@@ -7,14 +7,15 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator
 from contextvars import ContextVar
+from uuid import UUID
 
 import psycopg
 import pytest
 
-from prinia import INJECTED, ConfigurationError, HookError, Prinia, WorkerContext
+from prinia import INJECTED, Context, EventKind, HookError, Prinia, WorkerContext
 from prinia.job import JobState
-from prinia.storage.memory import MemoryStorage
 from prinia.worker import opened as opened_module
+from tests.engine.heard import Heard
 from tests.engine.kit import Shop, until
 
 WARMTH: ContextVar[str] = ContextVar("warmth", default="cold")
@@ -107,6 +108,39 @@ async def test_they_are_called_once_for_all_lives(shop: Shop, steps: list[str]) 
         await until(lambda: worker.instance.id != before)
         await (await shop.app.tasks["work"].aenqueue()).aresult(timeout=10)
     assert steps == ["start", "job run", "stop"]
+
+
+async def test_they_see_the_present_life_of_their_worker(shop: Shop, heard: Heard) -> None:
+    held: list[WorkerContext] = []
+    stopped: list[tuple[bool, UUID | None]] = []
+    runs: list[UUID | None] = []
+
+    @shop.app.provide
+    def cache(worker: WorkerContext = INJECTED) -> Cache:
+        held.append(worker)
+        return Cache()
+
+    @shop.app.on_stop
+    def stop(worker: WorkerContext, cache: Cache = INJECTED) -> None:
+        stopped.append((worker is held[0], worker.instance))
+
+    @shop.app.task(name="who")
+    async def who(ctx: Context = INJECTED, cache: Cache = INJECTED) -> None:
+        runs.append(ctx.worker.instance)
+
+    async with shop.worker(heartbeat=0.02, dead_after=5, on_event=heard) as worker:
+        first = worker.instance.id
+        assert held[0].instance == first
+        await (await who.aenqueue()).aresult(timeout=10)
+        shop.kill_now(worker)
+        await until(lambda: worker.instance.id != first)
+        await (await who.aenqueue()).aresult(timeout=10)
+        second = worker.instance.id
+        assert held[0].instance == second
+    assert stopped == [(True, second)]
+    assert runs == [first, second]
+    # What was told of the first life stays so.
+    assert [event.worker.instance for event in heard.events if event.kind is EventKind.STARTED] == [first, second]
 
 
 async def test_jobs_see_context_variables_of_a_start_hook(shop: Shop, steps: list[str]) -> None:
@@ -233,19 +267,3 @@ async def test_a_cancelled_run_stops_in_order(shop: Shop, steps: list[str]) -> N
     with pytest.raises(asyncio.CancelledError):
         await running
     assert steps == ["start", "stop"]
-
-
-def test_what_is_no_hook_is_refused() -> None:
-    app = Prinia(storage=MemoryStorage())
-
-    async def yields() -> AsyncIterator[None]:
-        yield
-
-    def wants(worker: WorkerContext, cache: Cache) -> None: ...
-
-    with pytest.raises(ConfigurationError, match=r"yields: what is opened at the start and closed at the end is a res"):
-        app.on_start(yields)
-    with pytest.raises(ConfigurationError, match=r"nobody would give it cache; write cache: Cache = INJECTED"):
-        app.on_stop(wants)
-    with pytest.raises(ConfigurationError, match=r"a hook is a function or a coroutine function, not 'start'"):
-        app.on_start("start")  # type: ignore[type-var]

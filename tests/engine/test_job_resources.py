@@ -25,11 +25,13 @@ TENANT: ContextVar[str] = ContextVar("tenant", default="nobody")
 async def test_a_thread_whose_waiting_is_cancelled_does_not_run_beside_itself(shop: Shop) -> None:
     """What stands around a plain function may give up waiting; the thread, its resources and its slot go on."""
     ends, closed_under_it, runs = threading.Event(), [], []
+    limits: list[asyncio.Timeout] = []
 
     @shop.app.provide(scope="job")
     async def session() -> AsyncIterator[Session]:
         opened = Session("open")
-        async with asyncio.timeout(0.01):
+        async with asyncio.timeout(0.01) as limit:
+            limits.append(limit)
             try:
                 yield opened
             finally:
@@ -44,9 +46,7 @@ async def test_a_thread_whose_waiting_is_cancelled_does_not_run_beside_itself(sh
 
     async with shop.worker() as worker:
         job = await slow.options(max_attempts=1).aenqueue()
-        await until(lambda: runs)
-        for _ in range(20):  # the time limit around it passes
-            await asyncio.sleep(0.002)
+        await until(lambda: runs and limits[0].expired())
         assert (shop.state(job.id), worker.stats.running, runs) == (JobState.RUNNING, 1, [1])
         ends.set()
         await until(lambda: shop.state(job.id).final)

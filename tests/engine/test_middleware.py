@@ -14,7 +14,6 @@ from prinia import (
     INJECTED,
     CallNext,
     Cancel,
-    ConfigurationError,
     Context,
     Fail,
     Middleware,
@@ -23,7 +22,6 @@ from prinia import (
     Snooze,
 )
 from prinia.job import JobState
-from prinia.storage.memory import MemoryStorage
 from prinia.worker import call as call_module
 from prinia.worker.threads import Threads
 from tests.engine.kit import Shop, until
@@ -373,17 +371,3 @@ class TestRun:
         async with shop.worker(queues=["default-eu"]):
             assert await (await quick.aenqueue()).aresult(timeout=10) == "quick"
             assert await (await plain.aenqueue()).aresult(timeout=10) == "plain"
-
-
-def test_what_is_no_middleware_is_refused() -> None:
-    class Plain(Middleware):
-        def run(self, ctx: Context, call_next: CallNext) -> Any:
-            return call_next()
-
-    app = Prinia(storage=MemoryStorage())
-    with pytest.raises(ConfigurationError, match=r"write OnlyEnqueue\(\), not OnlyEnqueue"):
-        app.add_middleware(OnlyEnqueue)  # type: ignore[arg-type]
-    with pytest.raises(ConfigurationError, match=r"derived from prinia.Middleware"):
-        Prinia(middleware=[print])  # type: ignore[list-item]
-    with pytest.raises(ConfigurationError, match=r"Plain.run must be a coroutine function"):
-        app.add_middleware(Plain())

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from prinia import Cancel, Delays, Exponential, Fixed, InvalidOptions, Prinia, Retry, RetryPolicy
+from prinia import Cancel, Context, Delays, Exponential, Fixed, InvalidOptions, Prinia, Retry, RetryPolicy
 from prinia.job import JobState
 from prinia.retry import DEFAULT_RETRY, follow
 from tests.engine.kit import Shop, until
@@ -92,12 +92,19 @@ def test_a_rule_is_of_the_task_alone() -> None:
     assert task._fields.get("retry") is None
 
 
+def yielding(ctx: Context, what: object) -> Iterator[None]:
+    yield
+
+
 def test_callbacks_are_checked_when_decorated() -> None:
     app = Prinia()
     with pytest.raises(InvalidOptions, match="on_success=7 must be a function"):
         app.task(on_success=7)  # type: ignore[call-overload]
     with pytest.raises(InvalidOptions, match=r"on_failure: .* must take two arguments: the context and the error"):
         app.task(on_failure=lambda ctx: None)  # type: ignore[misc, arg-type]
+    for name in ("on_success", "on_failure"):
+        with pytest.raises(InvalidOptions, match=f"{name}: .* yields, so that nothing would run it"):
+            app.task(**{name: yielding})  # type: ignore[call-overload]
     task = app.task(name="t", on_success=print)(nothing)
     with pytest.raises(InvalidOptions, match="on_success is not an option of a job"):
         task.options(on_success=print)  # type: ignore[call-arg]

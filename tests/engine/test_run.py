@@ -315,20 +315,6 @@ async def test_arguments_that_do_not_decode_are_a_failed_attempt(shop: Shop) -> 
     assert calls == [9]
 
 
-async def test_an_unknown_codec_is_a_failed_attempt_and_spares_its_batch(shop: Shop) -> None:
-    @shop.app.task(name="plain")
-    async def plain() -> None: ...
-
-    pushed = shop.storage.push(
-        [JobSpec(task="plain", args=b"{}", codec="pickle" if number == 4 else "json", max_attempts=1)
-         for number in range(10)]
-    )  # fmt: skip
-    async with shop.worker():
-        await shop.until(JobState.COMPLETED, *(row.id for number, row in enumerate(pushed) if number != 4))
-        await shop.until(JobState.FAILED, pushed[4].id)
-    assert "pickle" in shop.record(pushed[4].id).errors[0].message
-
-
 @pytest.mark.parametrize("threaded", [False, True])
 async def test_a_result_that_cannot_be_stored_fails_at_once(shop: Shop, threaded: bool) -> None:
     runs = 0

@@ -3,15 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
-import subprocess
-import sys
-import textwrap
 import threading
 import time
 from collections.abc import Callable, Coroutine
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,8 +13,7 @@ import pytest
 from prinia import INJECTED, Context, Snooze
 from prinia.errors import MigrationsPending, StorageUnavailable
 from prinia.job import JobState
-from prinia.worker import EXIT_CLEAN, EXIT_LEFT_BEHIND, Worker, life, run_with_signals
-from prinia.worker.signals import SignalCounter
+from prinia.worker import Worker, life
 from tests.engine.kit import Shop, until
 
 
@@ -340,103 +333,3 @@ async def test_pending_migrations_are_raised_at_the_start(
         await start(worker)
     async with worker:
         await (await noop.aenqueue()).aresult(timeout=10)
-
-
-class TestSignals:
-    PROGRAM = textwrap.dedent(
-        """
-        import asyncio, sys, time
-        from prinia import Prinia
-        from prinia.storage.memory import MemoryStorage
-        from prinia.worker import Worker, run_with_signals
-
-        app = Prinia(storage=MemoryStorage())
-
-        @app.task
-        async def hold(kind: str) -> None:
-            print("running", flush=True)
-            while True:
-                try:
-                    time.sleep(60) if kind == "block" else await asyncio.sleep(0.3 if kind == "short" else 60)
-                    return
-                except asyncio.CancelledError:
-                    print("cancelled", flush=True)
-                    if kind != "stubborn":
-                        raise
-
-        async def main() -> int:
-            await hold.aenqueue(sys.argv[1])
-            return await run_with_signals(Worker(app.storage, app.tasks, stop_timeout=float(sys.argv[2])))
-
-        sys.exit(asyncio.run(main()))
-        """
-    )
-
-    def start(self, tmp_path: Path, kind: str, stop_timeout: float) -> subprocess.Popen[str]:
-        program = tmp_path / "program.py"
-        program.write_text(self.PROGRAM)
-        process = subprocess.Popen(
-            [sys.executable, str(program), kind, str(stop_timeout)],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": "src"},
-        )  # fmt: skip
-        assert process.stdout is not None
-        assert process.stdout.readline() == "running\n"
-        return process
-
-    def finish(self, process: subprocess.Popen[str]) -> tuple[int, str, str]:
-        with process:
-            try:
-                out, err = process.communicate(timeout=60)
-            finally:
-                process.kill()  # does nothing to one that has ended
-            return process.returncode, out, err
-
-    @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-    def test_the_first_lets_jobs_finish(self, tmp_path: Path, number: signal.Signals) -> None:
-        process = self.start(tmp_path, "short", 30)
-        process.send_signal(number)
-        assert self.finish(process) == (EXIT_CLEAN, "", "")
-
-    def test_the_second_stops_now(self, tmp_path: Path) -> None:
-        process = self.start(tmp_path, "long", 3600)
-        process.send_signal(signal.SIGTERM)
-        process.send_signal(signal.SIGINT)  # another signal, so that the two cannot become one
-        assert self.finish(process) == (EXIT_CLEAN, "cancelled\n", "")
-
-    def test_a_stubborn_handler_does_not_keep_the_process(self, tmp_path: Path) -> None:
-        process = self.start(tmp_path, "stubborn", 0.1)
-        process.send_signal(signal.SIGTERM)
-        code, _, err = self.finish(process)
-        assert code == EXIT_LEFT_BEHIND
-        assert "Traceback" not in err
-
-    def test_the_third_ends_even_a_blocked_loop(self, tmp_path: Path) -> None:
-        process = self.start(tmp_path, "block", 30)
-        while process.poll() is None:  # signals that come too fast count as one
-            process.send_signal(signal.SIGTERM)
-            time.sleep(0.02)
-        assert self.finish(process) == (128 + signal.SIGTERM, "", "")
-
-    async def test_handlers_of_signals_are_put_back(self, shop: Shop) -> None:
-        @shop.app.task(name="noop")
-        async def noop() -> None: ...
-
-        before = signal.getsignal(signal.SIGTERM)
-        worker = shop.worker()
-        worker.stop()
-        assert await run_with_signals(worker) == EXIT_CLEAN
-        assert signal.getsignal(signal.SIGTERM) is before
-
-    async def test_counts(self, shop: Shop) -> None:
-        @shop.app.task(name="noop")
-        async def noop() -> None: ...
-
-        exits: list[int] = []
-        worker = shop.worker()
-        counter = SignalCounter(worker, asyncio.get_running_loop(), exits.append)
-        running = start(worker)
-        await until(lambda: shop.storage.tables.bells)
-        for _ in range(3):
-            counter.received(signal.SIGINT)
-        await running
-        assert exits == [128 + signal.SIGINT]

@@ -4,7 +4,7 @@ A million jobs instead of the usual number: PRINIA_TEST_BULK_JOBS=1000000 pytest
 
 Seen to fail with: a list of answers kept; no turn for the event loop; the bell taken by a chunk; rows copied without
 asking whether the role may, whatever the encoding, under the role's statement timeout; ids and rows out of step; a
-deadlock told as any other trouble of the database.
+deadlock told as any other trouble of the database; an error of struct that comes out as it is.
 """
 
 from __future__ import annotations
@@ -12,10 +12,12 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
+import re
 import subprocess
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
+from datetime import datetime
 from typing import Any
 
 import psycopg
@@ -216,12 +218,13 @@ async def test_jobs_with_keys_among_others(lab: Lab) -> None:
     assert await lab.value("select count(*) from prinia.jobs") == MANY - 3 + 1
 
 
-async def test_waiting_for_a_key_has_a_limit(lab: Lab) -> None:
+@pytest.mark.parametrize("number", [2, MANY])
+async def test_waiting_for_a_key_has_a_limit(lab: Lab, number: int) -> None:
     key = unique_key("conformance", "busy")
     holder = await lab.connect(autocommit=False)
     await lab.storage.apush_within(holder, [job(unique=key)])
     impatient = PostgresStorage(conninfo.make_conninfo(lab.dsn, options="-c lock_timeout=50ms"))
-    specs = [job(unique=key if number == 1500 else None) for number in range(MANY)]
+    specs = [job(unique=key if nr == number // 2 else None) for nr in range(number)]
     for push in (impatient.apush(specs), call(impatient.push, specs)):
         with pytest.raises(UniqueBusy, match="still open"):
             await push
@@ -285,6 +288,35 @@ async def test_what_the_table_refuses_stops_all_of_them(lab: Lab, wrong: dict[st
     with pytest.raises(StorageError, match="the database refused"):
         await lab.storage.apush(job(**(wrong if number == 5_000 else {})) for number in range(MANY))
     assert await lab.value("select count(*) from prinia.jobs") == 0
+
+
+@pytest.mark.parametrize("awaited", [False, True])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"priority": 40_000}, {"max_crashes": -40_000}, {"max_attempts": 2**31}, {"delay": 1e300},
+        {"expires_in": float("inf")}, {"delay": float("nan")}, {"scheduled_at": datetime(2100, 1, 1)},  # noqa: DTZ001
+    ],
+    ids=str,
+)  # fmt: skip
+async def test_a_number_that_the_table_cannot_hold_stops_all_of_them(
+    lab: Lab, wrong: dict[str, Any], awaited: bool
+) -> None:
+    """A row of COPY has no place for it."""
+    specs = (job(**(wrong if number == 5_000 else {})) for number in range(MANY))
+    [(name, value)] = wrong.items()
+    with pytest.raises(StorageError, match=re.escape(f"{name}={value!r}")):
+        await (lab.storage.apush(specs) if awaited else call(lab.storage.push, specs))
+    assert await lab.value("select count(*) from prinia.jobs") == 0
+
+
+@pytest.mark.parametrize("number", [1, 2, MANY])
+async def test_a_server_that_only_reads_is_a_trouble_that_passes(lab: Lab, number: int) -> None:
+    """A standby, while the other one takes over. On a connection of the caller's it is the connection's fault."""
+    storage = PostgresStorage(conninfo.make_conninfo(lab.dsn, options="-c default_transaction_read_only=on"))
+    for push in (storage.apush, lambda specs: call(storage.push, specs)):
+        with pytest.raises(StorageUnavailable, match="read-only"):
+            await push([job() for _ in range(number)])
 
 
 # -- roles, schemas, settings -----------------------------------------------------------------------------------------

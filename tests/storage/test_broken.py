@@ -111,7 +111,11 @@ BROKEN: dict[type[Broken], tuple[str, ...]] = {
         "a_rolled_back_completion_changes_nothing",
     ),
     completions.CompletedByAnybody: ("a_completion_by_another_claim_changes_nothing",),
-    completions.XidForgotten: ("a_transaction_is_in_progress_until_it_ends",),
+    completions.XidForgotten: (
+        "a_transaction_is_in_progress_until_it_ends",
+        "a_replacement_is_in_progress_and_a_kept_job_is_not",
+    ),
+    completions.KeptTakenForReplaced: ("a_replacement_is_in_progress_and_a_kept_job_is_not",),
     deaths.RescueKeepsOwner: ("a_late_ack_of_a_dead_worker_is_lost", "recover_hands_back_what_was_not_heard"),
     deaths.LateAckOfTheDead: ("a_late_ack_of_a_dead_worker_is_lost",),
     deaths.CrashCostsAnAttempt: ("jobs_come_back_uncounted", "a_crash_keeps_failed_attempts"),

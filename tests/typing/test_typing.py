@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+GUIDE = Path(__file__).parents[2] / "docs" / "guide.md"
 USE = Path(__file__).with_name("use_core.py")
 MARK = "  # type: ignore"
 MUST_BE_ERRORS = {n for n, line in enumerate(USE.read_text().splitlines(), 1) if line.endswith(MARK)}
@@ -38,8 +39,8 @@ def run(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def mypy(folder: Path, file: str) -> subprocess.CompletedProcess[str]:
-    return run(folder, "mypy", "--strict", "--warn-unused-ignores", "--config-file", "mypy.ini", file)
+def mypy(folder: Path, *files: str) -> subprocess.CompletedProcess[str]:
+    return run(folder, "mypy", "--strict", "--warn-unused-ignores", "--config-file", "mypy.ini", *files)
 
 
 def pyright(folder: Path, file: str) -> tuple[set[int], str]:
@@ -72,3 +73,13 @@ def test_pyright_accepts_right_calls_and_needs_every_ignore(folder: Path) -> Non
 def test_pyright_finds_each_wrong_call(folder: Path) -> None:
     found, messages = pyright(folder, "bare.py")
     assert found == MUST_BE_ERRORS, messages
+
+
+def test_mypy_accepts_each_program_of_the_guide(folder: Path) -> None:
+    programs = re.findall(r"^```python\n(.*?)^```", GUIDE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    (folder / "guide").mkdir()
+    for number, program in enumerate(programs):
+        (folder / "guide" / f"program_{number}.py").write_text(program, encoding="utf-8")
+    answer = mypy(folder, "guide")
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+    assert f"{len(programs)} source files" in answer.stdout

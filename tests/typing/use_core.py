@@ -38,6 +38,8 @@ from prinia import (
     NewJob,
     Prinia,
     QueueRecord,
+    RetryMapping,
+    RetryPolicy,
     Tasks,
     WorkerContext,
     WorkerRecord,
@@ -342,6 +344,16 @@ async def reacting(item: int) -> str:
     return ""
 
 
+# In variables, mostly of types that a checker finds by itself.
+OF_ONE_TYPE = {ConnectionError: Fixed(1)}
+OF_TWO_TYPES = {ConnectionError: Fixed(1), TimeoutError: Fixed(2)}
+NEVER = {ConnectionError: False}
+SAID: dict[type[Exception], RetryPolicy | Literal[False]] = {ConnectionError: Fixed(1), ValueError: False}
+MIXED: RetryMapping = {ConnectionError: Fixed(1), TimeoutError: Exponential(), ValueError: False}
+NO_TYPES = {"ValueError": Fixed(1)}
+NO_POLICIES = {ValueError: 10}
+
+
 @app.on_event
 def hear(event: Event) -> None:
     event.worker.stop()
@@ -363,6 +375,13 @@ async def reactions(connection: psycopg.Connection, pg: psycopg.AsyncConnection,
     assert_type(await (await a.aenqueue(1)).acancel(by="Ada"), bool)
     ctx.complete(connection, result=1)
     await ctx.acomplete(pg)
+    app.task(retry=OF_ONE_TYPE)
+    app.task(retry=OF_TWO_TYPES)
+    app.task(retry=NEVER)
+    app.task(retry=SAID)
+    app.task(retry=MIXED)
+    app.task(retry=NO_TYPES)  # type: ignore
+    app.task(retry=NO_POLICIES)  # type: ignore
     app.task(retry=7)  # type: ignore
     app.task(retry={"ValueError": Fixed(1)})  # type: ignore
     app.task(retry={ValueError: 10})  # type: ignore

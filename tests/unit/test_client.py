@@ -16,8 +16,8 @@ from prinia import (
     AWithin,
     ColourError,
     ConnectionKindError,
+    ConnectionUnusable,
     DuplicateJob,
-    EnqueueError,
     InvalidArguments,
     JobState,
     NewJob,
@@ -186,9 +186,9 @@ def test_a_job_that_would_commit_at_once_is_refused_when_strict(server: str) -> 
     app = Prinia(storage=MemoryStorage(), strict=True)
     send = app.task(name="send")(lambda: None)
     with psycopg.connect(server, autocommit=True) as connection:
-        with pytest.raises(EnqueueError, match="the job would commit at once"):
+        with pytest.raises(ConnectionUnusable, match="that would commit at once"):
             send.within(connection).enqueue()
-        with pytest.raises(EnqueueError, match="the job would commit at once"):
+        with pytest.raises(ConnectionUnusable, match="that would commit at once"):
             app.within(connection).enqueue_many([send.job()])
 
 

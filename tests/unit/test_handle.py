@@ -148,15 +148,15 @@ class Committing(MemoryStorage):
     def find(self, ids: Sequence[int], /) -> list[JobRecord]:
         return super().find(ids) if not self.answers else []
 
-    def in_progress(self, xid: int, /) -> bool:
+    def in_progress(self, xid: int, id: int, /) -> bool:
         self.asked.append(xid)
         answer = self.answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
         return answer
 
-    async def ain_progress(self, xid: int, /) -> bool:
-        return self.in_progress(xid)
+    async def ain_progress(self, xid: int, id: int, /) -> bool:
+        return self.in_progress(xid, id)
 
 
 def committing(*answers: bool | Exception) -> tuple[Committing, Job[Any]]:

@@ -22,7 +22,6 @@ from prinia import (
     InvalidArguments,
     InvalidOptions,
     JobFailed,
-    JobState,
     JsonCodec,
     MessagePackCodec,
     NotStorable,
@@ -301,18 +300,6 @@ class TestLies:
         lies = True
         with pytest.raises(DecodeError, match=r"one: the stored result does not fit the return type: expected int"):
             await job.aresult(timeout=10)
-
-    async def test_an_unknown_codec_is_retried_by_policy(self) -> None:
-        storage = MemoryStorage()
-        app, reader = Prinia(storage=storage, codec=Own()), Prinia(storage=storage)
-        job = await app.task(name="one", max_attempts=1)(_one).aenqueue()
-        fine = await reader.task(name="one")(_one).aenqueue()
-        async with reader.worker():
-            assert await fine.aresult(timeout=10) == 1
-            with pytest.raises(JobFailed, match=r"stored by codec 'own', which is not known here; give it to the app"):
-                await job.aresult(timeout=10)
-        record = await job.ainfo()
-        assert (record.state, record.errors[0].kind) == (JobState.FAILED, "prinia.errors.DecodeError")
 
 
 async def _await(task: Any, *args: Any) -> Any:

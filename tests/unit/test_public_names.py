@@ -6,6 +6,7 @@ import subprocess
 import sys
 from importlib import metadata
 from types import ModuleType
+from typing import get_origin
 
 import pytest
 
@@ -42,7 +43,9 @@ def test_every_error_is_exported() -> None:
 
 
 def test_every_exported_name_has_a_docstring() -> None:
-    assert [name for name in prinia.__all__ if name != "INJECTED" and not getattr(prinia, name).__doc__] == []
+    named = {name: getattr(prinia, name) for name in prinia.__all__ if name != "INJECTED"}
+    # A type alias cannot have one of its own.
+    assert [name for name, it in named.items() if get_origin(it) is None and not it.__doc__] == []
 
 
 def test_importing_prinia_imports_nothing_heavy() -> None:

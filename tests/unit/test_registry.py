@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime
 from typing import Any
 
@@ -19,7 +19,9 @@ from prinia import (
     InvalidOptions,
     JobRecord,
     JobState,
+    JsonCodec,
     MessagePackCodec,
+    NewJob,
     PayloadTooLarge,
     Prinia,
     TaskDefinitionError,
@@ -35,6 +37,21 @@ def new_app(**settings: Any) -> Prinia:
 
 def double(number: int) -> int:
     return 2 * number
+
+
+class JsonLines:
+    """A codec with a setting."""
+
+    name = "lines"
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+
+    def encode(self, value: object) -> bytes:
+        return JsonCodec().encode(value) + self.key.encode()
+
+    def decode(self, data: bytes) -> object:
+        return JsonCodec().decode(data.removesuffix(self.key.encode()))
 
 
 @pytest.fixture
@@ -162,6 +179,52 @@ class TestInclude:
         new_app(codec=MessagePackCodec()).include(tasks)
         assert before.job(1).spec.codec == "json"
         assert app.bind(before).job(1).spec.codec == "msgpack"
+
+    @pytest.mark.parametrize("settings", [{"codec": MessagePackCodec()}, {"codec": JsonLines("a")}])
+    async def test_a_job_that_its_rules_did_not_encode_is_refused(self, tasks: Tasks, settings: dict[str, Any]) -> None:
+        task = tasks.task(name="double")(double)
+        before = task.job(1)
+        app, other = new_app(**settings), new_app()
+        app.include(tasks)
+        other.include(tasks)
+        unbound, theirs, encoded = task.job(1), other.bind(task).job(1), task.job_encoded(b'{"number":1}')
+        calls: list[Callable[[NewJob[int]], Coroutine[Any, Any, object]]] = [
+            lambda job: app.aenqueue_many([job]),
+            lambda job: app._client.aenqueue(job),
+            lambda job: asyncio.to_thread(app._client.enqueue, job),
+            lambda job: asyncio.to_thread(app.enqueue_many, [job]),
+        ]
+        for job in (before, unbound, theirs):
+            for call in calls:
+                with pytest.raises(ConfigurationError, match=r"double: .* are JSON, and this app writes .*app\.bind"):
+                    await call(job)
+            assert len(await other.aenqueue_many([job])) == 1
+        assert list(await app.storage.afind([1])) == []
+        own = tasks.task(name="own", codec=MessagePackCodec())(double)
+        assert len(await app.aenqueue_many([app.bind(task).job(1), encoded, own.job(1), app.job_by_name("x", {})])) == 4
+
+    def test_codecs_of_one_kind_are_told_apart(self, tasks: Tasks) -> None:
+        task = tasks.task(name="double")(double)
+        codec = JsonLines("key")
+        one, same, other = (new_app(codec=codec) for codec in (codec, codec, JsonLines("another key")))
+        one.include(tasks)
+        assert len(same.enqueue_many([task.job(1)])) == 1
+        with pytest.raises(ConfigurationError, match=r"app\.bind\(task\)\.job"):
+            other.enqueue_many([task.job(1)])
+
+    def test_the_limit_of_the_app_holds_for_jobs_made_without_it(self, tasks: Tasks) -> None:
+        task = tasks.task(name="long")(_long)
+        app = new_app(max_args_bytes=20)
+        jobs = [
+            task.job("x" * 10),
+            task.job_encoded(b'{"text":"xxxxxxxxxx"}'),
+            new_app().job_by_name("far", {"a": "x" * 13}),
+        ]
+        app.include(tasks)
+        for job in jobs:
+            with pytest.raises(PayloadTooLarge, match=r"the arguments are 21 bytes, the limit is 20"):
+                app.enqueue_many([job])
+        assert len(app.enqueue_many([task.job("x" * 9)])) == 1
 
 
 def _long(text: str) -> None: ...

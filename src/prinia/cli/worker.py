@@ -31,8 +31,8 @@ _EPILOG = (
     "hands them back, the third ends at once. Each setting may also be given in the environment, and by its name "
     "there, without PRINIA_ and in small letters, in the table [tool.prinia] of pyproject.toml (lists as lists). The "
     "command line goes first, then the environment, then the file. Exit codes: 0 every job was finished or handed "
-    "back, 1 it could not start (a port for --health that is in use, too), 2 wrong usage, 3 some jobs could not be "
-    "handed back (they run again), 4 a process failed too often, 130 and 143 ended at once."
+    "back, 1 it could not start (a port for --health that is in use, too) or a resource of it died, 2 wrong usage, 3 "
+    "some jobs could not be handed back (they run again), 4 a process failed too often, 130 and 143 ended at once."
 )
 
 
@@ -167,7 +167,7 @@ def _serve(options: Options, seat: Seat | None) -> int:
     click.echo(_banner(app, serving, options.concurrency))
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         if seat is None:
-            return runner.run(run_with_signals(serving))
+            return runner.run(run_with_signals(serving, last=True))
         stamina = Stamina(max_jobs=options.max_jobs, max_rss=options.max_rss)
         return runner.run(run_in_crew(serving, seat, stamina=stamina, stop_timeout=options.stop_timeout))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from prinia.connection.carrier import AwaitedCarrier, BlockingCarrier, Carrier
 from prinia.connection.kinds import awaited, blocking, carrier_of, is_async
+from prinia.connection.loose import refuse_loose
 from prinia.connection.shapes import AnyAsync, AsyncConn, AsyncpgConn, AsyncpgProxy, SyncConn
 
 __all__ = [
@@ -24,4 +25,5 @@ __all__ = [
     "blocking",
     "carrier_of",
     "is_async",
+    "refuse_loose",
 ]

@@ -39,6 +39,9 @@ class Awaited:
             return ConnectionUnusable(f"the connection cannot be used: {error}")
         return error if isinstance(error, driver.PostgresError | OSError) else None
 
+    async def settle(self, *, savepoint: bool) -> None:
+        """See `prinia.connection.carrier.AwaitedCarrier`: nothing is left for later."""
+
     async def run(self, call: str, text: str, /) -> list[Row]:
         """See `prinia.connection.carrier.AwaitedCarrier`."""
         return [tuple(row) for row in await self._connection.fetch(call.replace("{text}", "$1"), text)]

@@ -37,6 +37,11 @@ class Carrier(Protocol):
 class BlockingCarrier(Carrier, Protocol):
     """A blocking connection."""
 
+    def settle(self, *, savepoint: bool) -> None:
+        """Do what the caller has left for later and would else be done along with a statement of Prinia's, or with the
+        begin or end of a savepoint: its errors are the caller's own."""
+        ...
+
     def run(self, call: str, text: str, /) -> list[Row]:
         """Run a ``select`` of a function whose one parameter stands as ``{text}`` in it; percent signs and colons in
         the statement are meant as they are."""
@@ -49,6 +54,10 @@ class BlockingCarrier(Carrier, Protocol):
 
 class AwaitedCarrier(Carrier, Protocol):
     """An async connection."""
+
+    async def settle(self, *, savepoint: bool) -> None:
+        """`BlockingCarrier.settle`, awaited."""
+        ...
 
     async def run(self, call: str, text: str, /) -> list[Row]:
         """`BlockingCarrier.run`, awaited."""

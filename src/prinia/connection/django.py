@@ -33,6 +33,13 @@ class Blocking:
                 f"Django's connection {self._connection.alias!r} leads to {self._connection.vendor}, and jobs live in "
                 "PostgreSQL: give connections[...] with the alias of that database"
             )
+        try:
+            self._connection.validate_thread_sharing()
+        except sys.modules["django.db.utils"].Error as error:
+            raise ConnectionUnusable(
+                f"Django's connection {self._connection.alias!r} is another thread's: take django.db.connection, or "
+                "connections[...], in the thread that uses it"
+            ) from error
         if not self._connection.in_atomic_block:
             return  # what these say there is of a block that has ended, until Django connects anew
         if self._connection.closed_in_transaction:
@@ -52,6 +59,9 @@ class Blocking:
             return None
         cause = error.__cause__
         return cause if isinstance(cause, Exception) else error
+
+    def settle(self, *, savepoint: bool) -> None:
+        """See `prinia.connection.carrier.BlockingCarrier`: nothing is left for later."""
 
     def run(self, call: str, text: str, /) -> list[Row]:
         """See `prinia.connection.carrier.BlockingCarrier`."""

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Any, ClassVar
 
 from prinia.connection.carrier import Row, percent
 from prinia.errors import ConnectionUnusable
 
-_IDLE, _IN_ERROR = 0, 3  # of psycopg.pq.TransactionStatus
+_IDLE, _ACTIVE, _IN_ERROR = 0, 1, 3  # of psycopg.pq.TransactionStatus
 
 
 class _Psycopg:
@@ -35,7 +35,7 @@ class _Psycopg:
 
     def commits_at_once(self) -> bool:
         """See `prinia.connection.carrier.Carrier`."""
-        return bool(self._connection.autocommit and self._idle())
+        return bool(self._connection.autocommit and (self._idle() or self._in_pipeline_only()))
 
     def driver_error(self, error: Exception, /) -> Exception | None:
         """See `prinia.connection.carrier.Carrier`."""
@@ -43,6 +43,25 @@ class _Psycopg:
 
     def _idle(self) -> bool:
         return bool(self._connection.info.transaction_status == _IDLE)
+
+    def _in_pipeline(self) -> bool:
+        return bool(self._connection.info.pipeline_status)
+
+    def _in_pipeline_only(self) -> bool:
+        """Whether statements of a pipeline are under way outside ``connection.transaction()``. If one of them begins a
+        transaction, that is not known before the server's answer."""
+        under_way = self._in_pipeline() and self._connection.info.transaction_status == _ACTIVE
+        return bool(under_way and not getattr(self._connection, "_num_transactions", 1))
+
+    @contextlib.contextmanager
+    def _loss(self) -> Iterator[None]:
+        """That the connection was lost is no error of a statement."""
+        try:
+            yield
+        except sys.modules["psycopg"].Error as error:
+            if self._connection.closed:
+                raise ConnectionUnusable(f"the connection was lost: {str(error).splitlines()[0]}") from error
+            raise
 
     def _begins_by_itself(self) -> bool:
         """Whether the next statement begins the caller's transaction. ``connection.transaction()`` would begin one of
@@ -55,6 +74,12 @@ class Blocking(_Psycopg):
 
     __slots__ = ()
     begin = "with conn.transaction(): ..."
+
+    def settle(self, *, savepoint: bool) -> None:
+        """See `prinia.connection.carrier.BlockingCarrier`: the statements of a pipeline."""
+        if self._in_pipeline():
+            with self._loss(), self._connection.pipeline():  # one within another begins by waiting for the answers
+                pass
 
     def run(self, call: str, text: str, /) -> list[Row]:
         """See `prinia.connection.carrier.BlockingCarrier`."""
@@ -78,6 +103,13 @@ class Awaited(_Psycopg):
 
     __slots__ = ()
     begin = "async with conn.transaction(): ..."
+
+    async def settle(self, *, savepoint: bool) -> None:
+        """See `prinia.connection.carrier.AwaitedCarrier`: the statements of a pipeline."""
+        if self._in_pipeline():
+            with self._loss():
+                async with self._connection.pipeline():
+                    pass
 
     async def run(self, call: str, text: str, /) -> list[Row]:
         """See `prinia.connection.carrier.AwaitedCarrier`."""

@@ -36,6 +36,9 @@ class Blocking:
         """See `prinia.connection.carrier.Carrier`."""
         return error if isinstance(error, sys.modules["psycopg2"].Error) else None
 
+    def settle(self, *, savepoint: bool) -> None:
+        """See `prinia.connection.carrier.BlockingCarrier`: nothing is left for later."""
+
     def run(self, call: str, text: str, /) -> list[Row]:
         """See `prinia.connection.carrier.BlockingCarrier`."""
         with self._cursor() as cursor:

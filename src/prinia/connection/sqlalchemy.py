@@ -41,12 +41,12 @@ class _SQLAlchemy:
 
     def commits_at_once(self) -> bool:
         """See `prinia.connection.carrier.Carrier`."""
-        bind = self._bind()
+        bind = self._held() or self._bind()
         # The engine's own level, from create_engine(isolation_level=), shows nowhere else.
         level = bind.get_execution_options().get("isolation_level") or getattr(
             bind.dialect, "_on_connect_isolation_level", None
         )
-        return bool(level == "AUTOCOMMIT")
+        return bool(level == "AUTOCOMMIT" or _driver_commits(bind))
 
     def driver_error(self, error: Exception, /) -> Exception | None:
         """See `prinia.connection.carrier.Carrier`."""
@@ -59,11 +59,18 @@ class _SQLAlchemy:
         """The connection, or what the session will take one from."""
         raise NotImplementedError
 
+    def _held(self) -> Any:
+        """The connection that the session has taken already, which may be in another mode than its engine's."""
+        return None
+
 
 class OnConnection(_SQLAlchemy):
     """A ``Connection``."""
 
     __slots__ = ()
+
+    def settle(self, *, savepoint: bool) -> None:
+        """See `prinia.connection.carrier.BlockingCarrier`."""
 
     def run(self, call: str, text: str, /) -> list[Row]:
         """See `prinia.connection.carrier.BlockingCarrier`."""
@@ -99,17 +106,28 @@ class OnSession(OnConnection):
 
     __slots__ = ()
 
+    def settle(self, *, savepoint: bool) -> None:
+        """See `prinia.connection.carrier.BlockingCarrier`: a savepoint of the session's flushes."""
+        if savepoint and self._given.is_active:  # one that has failed says so when it is used
+            self._given.flush()
+
     def _connection(self) -> Any:
         return self._given.connection()
 
     def _bind(self) -> Any:
         return self._given.get_bind()
 
+    def _held(self) -> Any:
+        return _held(self._given)
+
 
 class OnAsyncConnection(_SQLAlchemy):
     """An ``AsyncConnection``."""
 
     __slots__ = ()
+
+    async def settle(self, *, savepoint: bool) -> None:
+        """See `prinia.connection.carrier.AwaitedCarrier`."""
 
     async def run(self, call: str, text: str, /) -> list[Row]:
         """See `prinia.connection.carrier.AwaitedCarrier`."""
@@ -144,11 +162,19 @@ class OnAsyncSession(OnAsyncConnection):
 
     __slots__ = ()
 
+    async def settle(self, *, savepoint: bool) -> None:
+        """See `prinia.connection.carrier.AwaitedCarrier`: a savepoint of the session's flushes."""
+        if savepoint and self._given.is_active:  # one that has failed says so when it is used
+            await self._given.flush()
+
     async def _connection(self) -> Any:
         return await self._given.connection()
 
     def _bind(self) -> Any:
         return self._given.get_bind()
+
+    def _held(self) -> Any:
+        return _held(self._given.sync_session)
 
 
 def on_scoped(scoped: Any) -> OnSession:
@@ -159,6 +185,19 @@ def on_scoped(scoped: Any) -> OnSession:
 def on_async_scoped(scoped: Any) -> OnAsyncSession:
     """An ``async_scoped_session``: the session of this scope."""
     return OnAsyncSession(scoped())
+
+
+def _held(session: Any) -> Any:
+    # What is public of a session takes a connection when there is none, which an async one cannot do in a plain call.
+    taken: dict[Any, Any] = getattr(session.get_transaction(), "_connections", {})
+    return taken[bind][0] if (bind := session.get_bind()) in taken else None
+
+
+def _driver_commits(bind: Any) -> bool:
+    """Whether the driver's connection was made in autocommit, unknown to SQLAlchemy. An engine has none yet."""
+    if not hasattr(bind, "invalidated") or bind.closed or bind.invalidated:
+        return False
+    return bool(getattr(bind.connection.dbapi_connection, "autocommit", False))
 
 
 def _statement(text: str) -> Any:

@@ -36,27 +36,13 @@ RETENTION_STEPS = 10
 class _Periodic:
     name: str
     every: float
-    run: Callable[[Pulse], None]
+    run: Callable[[], object]
     due: float = 0.0
 
 
-def _sweep_expired(pulse: Pulse) -> None:
-    while pulse.sweep_expired() >= BATCH:
+def _exhaust(batch: Callable[[], int]) -> None:
+    while batch() >= BATCH:
         pass
-
-
-def _sweep_keys(pulse: Pulse) -> None:
-    while pulse.sweep_keys() >= BATCH:
-        pass
-
-
-def _free_strays(pulse: Pulse) -> None:
-    if freed := pulse.free_strays():
-        log.warning("%d jobs had no owner that knew of them; they are back in their queues", freed)
-
-
-def _prepare_archive(pulse: Pulse) -> None:
-    pulse.prepare_archive()
 
 
 def _sweep_archive(pulse: Pulse) -> None:
@@ -76,17 +62,19 @@ class Duties:
     """
 
     pulse: Pulse
-    #: Hears whose jobs came back or ended, and how many.
-    rescued: Callable[[UUID, int], None] = lambda instance, count: None
-    _periodic: list[_Periodic] = field(
-        default_factory=lambda: [
-            _Periodic("prepare_archive", ARCHIVE_EVERY, _prepare_archive),
-            _Periodic("sweep_expired", SWEEP_EVERY, _sweep_expired),
-            _Periodic("sweep_keys", KEYS_EVERY, _sweep_keys),
-            _Periodic("free_strays", STRAYS_EVERY, _free_strays),
-            _Periodic("sweep_archive", RETENTION_EVERY, _sweep_archive),
+    #: Hears whose jobs came back or ended, None for those that had no owner, and how many.
+    rescued: Callable[[UUID | None, int], None] = lambda instance, count: None
+    _periodic: list[_Periodic] = field(init=False)
+
+    def __post_init__(self) -> None:
+        pulse = self.pulse
+        self._periodic = [
+            _Periodic("prepare_archive", ARCHIVE_EVERY, pulse.prepare_archive),
+            _Periodic("sweep_expired", SWEEP_EVERY, lambda: _exhaust(pulse.sweep_expired)),
+            _Periodic("sweep_keys", KEYS_EVERY, lambda: _exhaust(pulse.sweep_keys)),
+            _Periodic("free_strays", STRAYS_EVERY, lambda: _exhaust(self._free_strays)),
+            _Periodic("sweep_archive", RETENTION_EVERY, lambda: _sweep_archive(pulse)),
         ]
-    )
 
     def step(self, now: float, *, silent: Mapping[UUID, int], dead: frozenset[UUID]) -> None:
         """Declare ``silent`` dead, rescue the jobs of all dead, then do what is due at ``now``.
@@ -98,7 +86,7 @@ class Duties:
         for periodic in self._periodic:
             if now >= periodic.due:
                 periodic.due = now + periodic.every
-                self._try(periodic.name, lambda periodic=periodic: periodic.run(self.pulse))  # type: ignore[misc]
+                self._try(periodic.name, periodic.run)
 
     def _declare(self, silent: Mapping[UUID, int]) -> set[UUID]:
         return {instance for instance, counter in silent.items() if self.pulse.declare_dead(instance, counter)}
@@ -113,7 +101,13 @@ class Duties:
                 self.rescued(instance, total)
         log.warning("worker instance %s died; %d of its jobs run again or ended", instance, total)
 
-    def _try(self, name: str, duty: Callable[[], None]) -> None:
+    def _free_strays(self) -> int:
+        if freed := self.pulse.free_strays():
+            self.rescued(None, freed)
+            log.warning("%d jobs had no owner that knew of them; they are back in their queues", freed)
+        return freed
+
+    def _try(self, name: str, duty: Callable[[], object]) -> None:
         try:
             duty()
         except StorageUnavailable:
@@ -132,9 +126,9 @@ class Leader:
     """
 
     def __init__(
-        self, connect: Callable[[], Pulse], rescued: Callable[[UUID, int], None] = lambda instance, count: None
+        self, connect: Callable[[], Pulse], rescued: Callable[[UUID | None, int], None] = lambda instance, count: None
     ) -> None:
-        """``rescued`` hears, from the thread, whose jobs came back or ended, and how many."""
+        """``rescued`` hears, from the thread, whose jobs came back or ended (None: of no owner), and how many."""
         self._connect = connect
         self._rescued = rescued
         self._changed = threading.Condition()

@@ -2,5 +2,5 @@
 
 `signature` reads a function's parameters, `arguments` checks and encodes what is given for them. `coding` has the
 codecs of an app, `codec` those that come with Prinia, `models` what there is to know of pydantic's. `times` and
-`storable` say what cannot be stored, and where it is.
+`storable` say what cannot be stored, and where it is, `survival` what would arrive changed.
 """

@@ -14,6 +14,7 @@ from prinia.payload.coding import ARGUMENTS_JSON, JSON, Coder, shown_name
 from prinia.payload.models import is_model, load
 from prinia.payload.signature import Signature
 from prinia.payload.storable import NAIVE, find_culprit
+from prinia.payload.survival import find_changes, may_change
 from prinia.payload.times import Check, allows_naive, naive_check, nodes
 
 
@@ -22,12 +23,14 @@ class Arguments:
 
     What is given is stored, defaults are not: a job enqueued without an argument gets the default of the code that
     runs it. What arrives is what the annotations say, as strictly as JSON allows: ``"1"`` and ``True`` are no int, an
-    int is a fine float. A parameter without annotation, or of type Any, takes plain JSON values: a tuple arrives as a
-    list, a datetime as a string, a dict's keys are strings. ``coder`` encodes, and ``limit`` is in bytes; both may be
-    changed while no job is being made.
+    int is a fine float. A model that reads something else than it writes is refused. A parameter without annotation, or
+    of type Any, takes plain JSON values: a tuple arrives as a list, a datetime as a string, a dict's keys are strings.
+    ``coder`` encodes, and ``limit`` is in bytes; both may be changed while no job is being made.
     """
 
-    __slots__ = ("_decode", "_naive", "_optional", "_signature", "_struct", "_task", "_untyped", "coder", "limit")
+    __slots__ = (
+        "_decode", "_fragile", "_naive", "_optional", "_signature", "_struct", "_task", "_untyped", "coder", "limit",
+    )  # fmt: skip
 
     def __init__(self, task: str, signature: Signature, *, limit: int) -> None:
         """Raises `TaskDefinitionError` for types that cannot be stored."""
@@ -43,6 +46,7 @@ class Arguments:
             (name, check) for name, node in types.items() if (check := naive_check(node))
         ]
         self._untyped = [name for name, node in types.items() if _is_untyped(node)]
+        self._fragile = [name for name, node in types.items() if may_change(node)]
 
     def encode(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bytes:
         """The bytes to store. Raises `InvalidArguments` with the path of what does not fit, or `PayloadTooLarge`."""
@@ -63,6 +67,8 @@ class Arguments:
             raise self._invalid(describe(error)) from None
         if self._naive or self._untyped:
             self._refuse_naive_times(given, arriving, data)
+        if self._fragile:
+            self._refuse_changes(given, arriving)
         return data
 
     def check(self, data: bytes, coder: Coder) -> None:
@@ -101,6 +107,12 @@ class Arguments:
                 value = getattr(given, name)
                 if value is not UNSET and (culprit := find_culprit(value, naive=True)):
                     raise self._invalid(f"$.{name}{culprit.path[1:]}: {culprit.reason}")
+
+    def _refuse_changes(self, given: Any, arriving: Any) -> None:
+        for name in self._fragile:
+            value = getattr(given, name)
+            if value is not UNSET and (culprit := next(find_changes(value, getattr(arriving, name), name), None)):
+                raise self._invalid(f"$.{culprit}")
 
     def _refuse_naive_parts(self, arriving: Any) -> None:
         for name, check in self._naive:

@@ -65,6 +65,10 @@ class Codecs:
         """The codec of that name."""
         return self._by_name.get(name)
 
+    def writes_as(self, other: Codecs) -> bool:
+        """Whether both write the arguments of new jobs by the same codec, settings of its own included."""
+        return _identity(self.default) == _identity(other.default)
+
     def _add(self, codec: Codec) -> Coder:
         coder = as_coder(codec)
         self.refuse_clash(coder)
@@ -107,6 +111,10 @@ def for_arguments(coder: Coder) -> Coder:
 def shown_name(coder: Coder) -> str:
     """The codec's name for a sentence."""
     return {"json": "JSON", "msgpack": "MessagePack"}.get(coder.name, coder.name)
+
+
+def _identity(coder: Coder) -> object:
+    return coder.codec if isinstance(coder, GuardedCodec) else type(coder)
 
 
 def _kind(coder: Coder) -> type:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -50,9 +50,33 @@ def _first_of(error: Any) -> str:
     return f"{text} - at {path}" if path else text
 
 
+class Held(NamedTuple):
+    """A field of a model, or a private attribute, whose ``type`` is None. ``anew`` when it has a default_factory."""
+
+    name: str
+    type: Any
+    excluded: bool
+    anew: bool
+
+
+def held(kind: Any) -> Iterator[Held]:
+    """What models of a class hold, private attributes aside that nobody can give as each model makes its own."""
+    for name, field in kind.model_fields.items():
+        yield Held(name, field.annotation, bool(field.exclude), field.default_factory is not None)
+    for name, private in kind.__private_attributes__.items():
+        if private.default_factory is None:
+            yield Held(name, None, excluded=False, anew=False)
+
+
+def get(model: Any, name: str, default: object) -> Any:
+    """The value of a field or a private attribute. Unlike getattr it does not warn of a field that is deprecated."""
+    values = model.__dict__ if not name.startswith("_") else getattr(model, "__pydantic_private__", None) or {}
+    return values.get(name, default)
+
+
 def live_fields(model: Any) -> Iterator[tuple[str, object]]:
     """The values that a model holds, those of fields that say that their times have no zone (NaiveDatetime) aside."""
     for name, field in type(model).model_fields.items():
         if "NaiveDatetime" not in repr(field.annotation):
-            yield name, getattr(model, name, None)
+            yield name, get(model, name, None)
     yield from (model.__pydantic_extra__ or {}).items()

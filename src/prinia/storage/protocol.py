@@ -50,7 +50,8 @@ class PushesWithin(Protocol):
     """Push inside the caller's own transaction: the jobs commit and roll back with it."""
 
     def push_within(self, connection: Any, jobs: Iterable[JobSpec], /) -> Sequence[Pushed]:
-        """Push on a blocking connection.
+        """Push on a blocking connection: a sequence of one job as it is, all else in a savepoint that is begun before
+        the iterable is read.
 
         Raises `prinia.errors.ConnectionKindError` for an unknown kind or an async one, and
         `prinia.errors.ConnectionUnusable` for a closed connection or a failed transaction.
@@ -98,11 +99,12 @@ class Reads(Protocol):
         """`find`, awaited."""
         ...
 
-    def in_progress(self, xid: int, /) -> bool:
-        """Whether the transaction of `prinia.job.Pushed.xid` has not ended yet, so that nobody else sees its jobs."""
+    def in_progress(self, xid: int, id: int, /) -> bool:
+        """Whether the transaction of `prinia.job.Pushed.xid` has not ended yet and has stored this job, or put another
+        in its place, which nobody else sees until then. False for a job that was there and was left alone."""
         ...
 
-    async def ain_progress(self, xid: int, /) -> bool:
+    async def ain_progress(self, xid: int, id: int, /) -> bool:
         """`in_progress`, awaited."""
         ...
 

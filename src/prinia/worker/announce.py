@@ -98,17 +98,17 @@ class Announcer:
         """What became of this job here counts nowhere."""
         self._trouble("the job is not this worker's any more; its outcome is dropped", None, job)
 
-    def unknown(self, job: ClaimedJob) -> None:
-        """No task of this worker goes by the job's name."""
-        self._trouble(f"this worker does not know task {job.task!r}; such jobs are left to others", None, job)
+    def unknown(self, job: ClaimedJob, what: str) -> None:
+        """This worker does not know ``what`` the job needs."""
+        self._trouble(f"this worker does not know {what}; such jobs are left to others", None, job)
 
     def trouble(self, reason: str, error: Exception | None = None) -> None:
         """The worker itself has trouble."""
         if EventKind.ERROR in self._ears:
             self._in_loop(self._trouble, reason, error, None)
 
-    def rescued(self, instance: UUID, count: int) -> None:
-        """This worker, as the leader, brought back so many jobs of an instance that died."""
+    def rescued(self, instance: UUID | None, count: int) -> None:
+        """This worker, as the leader, brought back so many jobs of an instance that died; None, of no owner."""
         if EventKind.RESCUED in self._ears:
             event = Event(kind=EventKind.RESCUED, worker=self._worker, count=count, instance=instance)
             self._in_loop(self._tell, event)
@@ -119,8 +119,7 @@ class Announcer:
 
     def _tell_result(self, ear: Ear, job: ClaimedJob, context: Context, data: bytes | None) -> None:
         try:
-            codec = job.extras.codec if job.extras is not None else "json"
-            result = self._tasks[job.task].decode_result(data, codec)
+            result = self._tasks[job.task].decode_result(data, job.codec)
         except BaseException:  # user types and codecs may raise anything, and this runs between two acks
             log.exception("job %d (%s): on_success is not called: the result cannot be read back", job.id, job.task)
         else:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Container
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from prinia.clock import Clock
@@ -17,6 +17,7 @@ from prinia.errors import DecodeError, StorageError
 from prinia.job import ClaimedJob
 from prinia.outcome import Expired, HandedBack
 from prinia.storage.protocol import Claim, Consumer
+from prinia.task import Task
 from prinia.worker.ack import Flusher
 from prinia.worker.announce import Announcer
 from prinia.worker.failure import failed
@@ -42,8 +43,10 @@ SUSPECTS_AGAIN = 60.0
 STALLED = 2.0
 #: A worker that may not claim looks so often whether it has lost its jobs.
 STAND_BY = 1.0
-#: An unknown task is warned about once in so long.
+#: An unknown task or codec is warned about once in so long.
 WARN_AGAIN = 60.0
+#: A job of an unknown codec is due again after so long. Its task is not left alone altogether: others are readable.
+CODEC_AGAIN = 10.0
 
 
 class Claimer:
@@ -58,7 +61,7 @@ class Claimer:
         counts: Counts,
         outage: Outage,
         *,
-        known: Container[str],
+        known: Mapping[str, Task[Any, Any]],
         concurrency: int,
         claim_batch: int,
         waking: Waking,
@@ -175,27 +178,26 @@ class Claimer:
         if self._stop.is_set():
             self._runner.finish(job, HandedBack())
         elif job.task not in self._known:
-            self._leave_to_others(job)
+            self._consumer.exclude(job.task)
+            self._leave_to_others(job, f"task {job.task!r}", 0.0)
         elif job.extras is not None and job.extras.expired:
             self._runner.finish(job, Expired())
         elif job.extras is not None and job.extras.broken is not None:
             self._runner.finish(job, failed(DecodeError(job.extras.broken)))
+        elif job.extras is not None and self._known[job.task].definition.coder(job.extras.codec) is None:
+            self._leave_to_others(job, f"codec {job.extras.codec!r}", CODEC_AGAIN)
         else:
             return True
         return False
 
-    def _leave_to_others(self, job: ClaimedJob) -> None:
-        """The job stays for a worker that knows its task; in a rolling deploy there soon is one."""
-        self._consumer.exclude(job.task)
+    def _leave_to_others(self, job: ClaimedJob, what: str, delay: float) -> None:
+        """The job stays for a worker that knows ``what`` it needs; in a rolling deploy there soon is one."""
         now = self._clock.monotonic()
-        if now - self._warned.get(job.task, -WARN_AGAIN) >= WARN_AGAIN:
-            self._warned[job.task] = now
-            log.warning(
-                "job %d needs task %r, which this worker does not know; such jobs are left to others",
-                job.id, job.task,
-            )  # fmt: skip
-            self._announcer.unknown(job)
-        self._runner.finish(job, HandedBack())
+        if now - self._warned.get(what, -WARN_AGAIN) >= WARN_AGAIN:
+            self._warned[what] = now
+            log.warning("job %d needs %s, which this worker does not know; such jobs are left to others", job.id, what)
+            self._announcer.unknown(job, what)
+        self._runner.finish(job, HandedBack(delay))
 
     def _room(self) -> int:
         runner, now = self._runner, self._clock.monotonic()

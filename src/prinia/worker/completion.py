@@ -8,14 +8,13 @@ ended as completed, and that stands.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
-from prinia.connection import AnyAsync, SyncConn, carrier_of
+from prinia.connection import AnyAsync, SyncConn, refuse_loose
 from prinia.context import Context
-from prinia.errors import CompletedTwice, ConnectionUnusable, JobLost
+from prinia.errors import CompletedTwice, JobLost
 from prinia.job import ClaimedJob
 from prinia.outcome import Completed
 from prinia.storage.protocol import CompletesWithin
@@ -48,18 +47,8 @@ class Completion:
 
     def refuse_loose(self, connection: Any, /) -> None:
         """See `prinia.context.Completes`."""
-        carrier = carrier_of(connection)
-        carrier.check()
-        if self._done or not carrier.commits_at_once():
-            return
-        reason = (
-            f"{self._name}: complete() on a connection in autocommit, outside a transaction: the completion would "
-            f"commit at once, by itself. Open a transaction around it and what the handler writes ({carrier.begin})"
-        )
-        if self._strict:
-            raise ConnectionUnusable(reason)
-        # The caller is the context, and it is the handler's line that is to be seen.
-        warnings.warn(reason, RuntimeWarning, stacklevel=3)
+        if not self._done:
+            refuse_loose(connection, f"{self._name}: complete()", strict=self._strict, above=3)
 
     def complete(self, connection: SyncConn, result: Any, /) -> None:
         """On a blocking connection."""
@@ -77,8 +66,7 @@ class Completion:
                 f"{self._name}: complete() was called again in one attempt. Call it once, as the last thing in the "
                 f"transaction; when that was rolled back, let the handler raise: the job runs again"
             )
-        extras = self._job.extras
-        encoded = self._encode(result, extras.codec if extras is not None else "json")
+        encoded = self._encode(result, self._job.codec)
         self.tried = Completed(encoded)
         return encoded
 

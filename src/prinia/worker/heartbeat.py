@@ -41,7 +41,7 @@ class Heartbeat:
         started: Callable[[], Sequence[int]],
         vitals: Callable[[], Vitals],
         declared_dead: Callable[[], None],
-        rescued: Callable[[UUID, int], None],
+        rescued: Callable[[UUID | None, int], None],
         loop_watch: LoopWatch,
         random: Callable[[], float],
     ) -> None:

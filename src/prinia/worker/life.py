@@ -65,6 +65,8 @@ class Equipment:
     stop_now: asyncio.Event
     #: Asks the worker to stop, from any thread.
     request_stop: Callable[[], None]
+    #: The worker as its resources and hooks see it, in whatever life it is.
+    worker: WorkerContext
     #: Resources and hooks, for all lives.
     opened: Opened
     #: What stands around a task's handler.

@@ -1,4 +1,4 @@
-"""Telling listeners: whatever one does, it harms no job, no worker and no other listener.
+"""Telling listeners: what one raises harms no job, no worker and no other listener; a plain one must be short.
 
 A plain function is called at once, in the event loop. A coroutine function has a task and a queue of its own, so that
 its calls come one after the other and in order, and one that hangs holds up nobody else. A full queue drops what comes,
@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable
 from contextvars import Context as ContextVars
 from typing import Any
 
+from prinia.callables import how_it_runs
 from prinia.worker.ledger import Counts
 
 log = logging.getLogger("prinia.worker")
@@ -36,7 +37,8 @@ class Ear:
         self._function = function
         self._counts = counts
         self._variables = variables
-        self._queue: deque[tuple[str, tuple[Any, ...]]] | None = deque() if _is_async(function) else None
+        is_async = how_it_runs(function) == "a coroutine"
+        self._queue: deque[tuple[str, tuple[Any, ...]]] | None = deque() if is_async else None
         self._filled = asyncio.Event()
         self._closing = False
         self._given_up = False
@@ -145,11 +147,6 @@ async def _ended(ears: Iterable[Ear], seconds: float) -> None:
     tasks = [ear.task for ear in ears if ear.task is not None]
     if tasks:
         await asyncio.wait(tasks, timeout=seconds)
-
-
-def _is_async(function: Callable[..., object]) -> bool:
-    # Of an object that is called like a function, its __call__ decides.
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
 
 
 def _name(function: Callable[..., object]) -> str:

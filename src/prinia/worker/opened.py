@@ -3,7 +3,10 @@
 Each resource of scope app or worker is held in an asyncio task of its own: what is opened in a task has to be closed
 in the same one when there is a task group or a cancel scope in it. Those of scope job live in the job's own.
 
-A factory may raise whatever there is: it comes out as a `ResourceError` that names it.
+A factory may raise whatever there is: it comes out as a `ResourceError` that names it. What a job's resource makes of
+its handler's error is no such trouble: it is what the attempt failed of.
+
+A resource that stands while a worker runs may die meanwhile, of a task group in it, say: who uses it is told at once.
 """
 
 from __future__ import annotations
@@ -11,8 +14,16 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import AsyncIterator, Iterator, Mapping, MutableMapping, Sequence
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, MutableMapping, Sequence
+from contextlib import (
+    AbstractContextManager,
+    AsyncExitStack,
+    ExitStack,
+    asynccontextmanager,
+    contextmanager,
+    nullcontext,
+)
 from contextvars import Context as ContextVars
 from contextvars import copy_context
 from typing import Any
@@ -68,8 +79,8 @@ def _held(provider: Provider, arguments: Mapping[str, Any]) -> Iterator[Any]:
     try:
         yield value
     except BaseException as error:
-        # Its answer does not count: a resource must not make a failed attempt look as if it had worked.
-        with _named(provider, "closed"):
+        # It may put another error in its place, and not swallow it: a failed attempt must not look as if it had worked.
+        with _answering(provider):
             manager.__exit__(type(error), error, error.__traceback__)
         raise
     with _named(provider, "closed"):
@@ -84,11 +95,16 @@ async def _held_in_loop(provider: Provider, arguments: Mapping[str, Any]) -> Asy
     try:
         yield value
     except BaseException as error:
-        with _named(provider, "closed"):
+        with _answering(provider):
             await manager.__aexit__(type(error), error, error.__traceback__)
         raise
     with _named(provider, "closed"):
         await manager.__aexit__(None, None, None)
+
+
+def _answering(provider: Provider) -> AbstractContextManager[None]:
+    """Around what a resource does with an error at its ``yield``: a job's has its handler's, a wider one its own."""
+    return nullcontext() if provider.scope == "job" else _named(provider, "kept open")
 
 
 @contextmanager
@@ -100,10 +116,17 @@ def _named(provider: Provider, done: str) -> Iterator[None]:
         steers = provider.scope == "job" and isinstance(error, Steering)
         if steers or (isinstance(error, asyncio.CancelledError) and _is_cancelled()):
             raise
-        raise ResourceError(
-            f"{provider.name}, a resource of scope {provider.scope}, could not be {done}: "
-            f"{kind_of(error)}: {message_of(error)}"
-        ) from error
+        raise ResourceError(f"{_shown(provider)} could not be {done}: {_told(error)}") from error
+
+
+def _shown(provider: Provider) -> str:
+    return f"{provider.name}, a resource of scope {provider.scope},"
+
+
+def _told(error: BaseException) -> str:
+    """With the first of a group: a task group's own words do not say what has happened."""
+    told = f"{kind_of(error)}: {message_of(error)}"
+    return f"{told}: {_told(error.exceptions[0])}" if isinstance(error, BaseExceptionGroup) else told
 
 
 def _is_cancelled() -> bool:
@@ -124,6 +147,7 @@ class _Kept:
         self._opened: asyncio.Future[Any] = loop.create_future()
         self._leave = asyncio.Event()
         self._task = loop.create_task(self._keep(values), context=variables)
+        self.watch(lambda death: log.error("%s", death, exc_info=death))
 
     async def opened(self) -> Any:
         """What it provides, once it is open. Raises `ResourceError`."""
@@ -132,8 +156,35 @@ class _Kept:
             self._task.result()
         return self._opened.result()
 
+    @property
+    def failed(self) -> bool:
+        """Whether it has not opened, and will not."""
+        return self._task.done() and not self._opened.done()
+
+    @property
+    def death(self) -> ResourceError | None:
+        """Why it ended before it was to be closed, if it did; an error for each that asks."""
+        if not self._task.done() or not self._opened.done() or self._leave.is_set():
+            return None
+        error = _error_of(self._task)
+        said = f"{_shown(self._provider)} could not be kept open: its asyncio task was cancelled"
+        death = ResourceError(said if error is None else str(error))
+        death.__cause__ = error and error.__cause__
+        return death
+
+    def watch(self, died: Callable[[ResourceError], None]) -> None:
+        """Call this once it is dead."""
+
+        def look(task: asyncio.Task[None]) -> None:
+            if death := self.death:
+                died(death)
+
+        self._task.add_done_callback(look)
+
     async def close(self, hurry: asyncio.Event) -> None:
-        """Close it, or give up its opening; what goes wrong is logged."""
+        """Close it, or give up its opening; what goes wrong is logged, as its death was."""
+        if self.death is not None:
+            return
         if not self._opened.done():
             self._task.cancel()
         self._leave.set()
@@ -153,41 +204,43 @@ class _Kept:
 
 
 class _Shared:
-    """The resources of scope app in one event loop: the first user opens them, the last one closes them."""
+    """The resources of scope app in one event loop: the first worker that wants one opens it, the last closes it."""
 
     def __init__(self) -> None:
-        self._users = 0
-        self._busy = asyncio.Lock()
+        self._users: Counter[Provider] = Counter()
+        #: Held while something is closed: nobody may want it meanwhile, nor close what it stands on.
+        self._closing = asyncio.Lock()
         self._kept: dict[Provider, _Kept] = {}
         self._values: dict[Any, Any] = {}
 
-    async def enter(self, providers: Sequence[Provider]) -> Values:
-        """Open what is not open yet. Raises `ResourceError`. Counts as a use in any case, which needs its `leave`."""
-        self._users += 1
-        async with self._busy:
-            for provider in providers:
-                if provider not in self._kept:
-                    # Its context variables are its own: workers that come later would not see them.
-                    kept = _Kept(provider, self._values, copy_context())
-                    try:
-                        self._values[provider.type] = await kept.opened()
-                    except BaseException:
-                        await kept.close(asyncio.Event())
-                        raise
-                    self._kept[provider] = kept
-        return self._values
+    async def enter(self, providers: Sequence[Provider]) -> dict[Provider, _Kept]:
+        """Open what is not open yet, or wait until others have. Raises `ResourceError`.
 
-    async def leave(self, hurry: asyncio.Event) -> bool:
-        """Close everything when nobody else uses it; whether it is so."""
-        self._users -= 1
-        if self._users:
-            return False
-        async with self._busy:
-            while self._kept and not self._users:
-                provider, kept = self._kept.popitem()
-                del self._values[provider.type]
-                await kept.close(hurry)
-        return not self._users
+        Counts as a use in any case, which needs its `leave`.
+        """
+        self._users.update(providers)
+        for provider in providers:
+            async with self._closing:
+                kept = self._kept.get(provider)
+                if kept is None or kept.failed:
+                    # Its context variables are its own: workers that come later would not see them.
+                    kept = self._kept[provider] = _Kept(provider, self._values, copy_context())
+            self._values[provider.type] = await kept.opened()
+            if death := kept.death:
+                raise ResourceError(f"{death}; it is opened anew once the workers that used it have stopped") from death
+        return {provider: self._kept[provider] for provider in providers}
+
+    async def leave(self, providers: Sequence[Provider], hurry: asyncio.Event) -> bool:
+        """Close, last things first, what nobody uses any more; whether nothing is used any more."""
+        self._users.subtract(providers)
+        if not all(self._users[provider] for provider in providers):
+            async with self._closing:
+                for provider in reversed(providers):
+                    if not self._users[provider] and (kept := self._kept.get(provider)):
+                        await kept.close(hurry)
+                        del self._kept[provider]
+                        self._values.pop(provider.type, None)
+        return not self._users.total()
 
 
 class Opened:
@@ -195,7 +248,7 @@ class Opened:
 
     Example::
 
-        opened = Opened(plan, shared, variables)
+        opened = Opened(plan, shared, variables, died)
         try:
             await opened.open(worker)
             ...
@@ -203,16 +256,25 @@ class Opened:
             await opened.close(hurry)
     """
 
-    def __init__(self, plan: Plan, shared: MutableMapping[Any, Any], variables: ContextVars) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        shared: MutableMapping[Any, Any],
+        variables: ContextVars,
+        died: Callable[[ResourceError], None],
+    ) -> None:
         """``shared`` has what workers of the app hold open together. ``variables`` are those that jobs start with:
-        worker resources and hooks may set them.
+        worker resources and hooks may set them. ``died`` hears of each resource that ends before it is to be closed.
         """
         self._plan = plan
         self._shared = shared
         self._variables = variables
+        self._died = died
         self._app: _Shared | None = None
         self._kept: list[_Kept] = []
         self._hooked = False
+        #: What the app's resources come to is none of this worker's business any more.
+        self._left = False
         #: Resources of scope app and worker by type. It is filled when they open, and read by every job.
         self.values: dict[Any, Any] = {}
         #: Whether all is open, and every start hook has ended.
@@ -226,12 +288,14 @@ class Opened:
         self.values[WorkerContext] = worker
         if self._plan.app:
             self._app = app = self._shared.setdefault(asyncio.get_running_loop(), _Shared())
-            values = await app.enter(self._plan.app)
-            self.values.update((one.type, values[one.type]) for one in self._plan.app)
+            for provider, kept in (await app.enter(self._plan.app)).items():
+                self.values[provider.type] = await kept.opened()
+                kept.watch(self._hear_of_death)
         for provider in self._plan.worker:
             kept = _Kept(provider, self.values, self._variables)
             self._kept.append(kept)
             self.values[provider.type] = await kept.opened()
+            kept.watch(self._hear_of_death)
         self._hooked = True
         for hook in self._plan.start_hooks:
             error = await self._calling(hook)
@@ -252,10 +316,15 @@ class Opened:
                 await self._stop(hook, hurry)
         while self._kept:
             await self._kept.pop().close(hurry)
-        if self._app is not None and await self._app.leave(hurry):
+        self._left = True
+        if self._app is not None and await self._app.leave(self._plan.app, hurry):
             self._shared.pop(asyncio.get_running_loop(), None)
         self.values.clear()
         self.ready = False
+
+    def _hear_of_death(self, error: ResourceError) -> None:
+        if not self._left:
+            self._died(error)
 
     async def _stop(self, hook: Hook, hurry: asyncio.Event) -> None:
         calling = self._calling(hook)

@@ -39,7 +39,6 @@ from prinia.worker.call import Handler, Surrounded, broken
 from prinia.worker.completion import Completion
 from prinia.worker.deadlines import Deadlines
 from prinia.worker.ending import Ending, Run, interrupted, judged, report
-from prinia.worker.failure import failed
 from prinia.worker.ledger import Counts, Ledger
 from prinia.worker.pool import Place, Pool
 from prinia.worker.threads import Threads
@@ -128,11 +127,7 @@ class Runner:
     def finish(self, job: ClaimedJob, outcome: Outcome, *, within: Completed | None = None) -> None:
         """Hand on how a claimed job ended, be it that it never ran; ``within``, what its handler completed it with."""
         job.args = b""  # may be large, and is not needed while the outcome waits to be recorded
-        try:
-            ack = decide(job, outcome, self._random(), retry=self._retry_after(job, outcome))
-        except Exception as error:  # a handler may raise Snooze("soon")
-            outcome = failed(error)
-            ack = decide(job, outcome, self._random())
+        ack = decide(job, outcome, self._random(), retry=self._retry_after(job, outcome))
         counter = "handed_back" if isinstance(outcome, HandedBack) else _COUNTERS[ack.kind]
         if within is None:
             self._flusher.add(ack, job, counter)
@@ -281,7 +276,7 @@ class Runner:
             if run.slot is not None or handler.surrounded is not None:
                 result = await self._run_in(run)
             else:
-                codec = job.extras.codec if job.extras is not None else "json"
+                codec = job.codec
                 arguments = handler.decode(codec, job.args)
                 result = handler.encode_result(await handler.call(arguments, run.context), codec)
         except BaseException as error:  # see the module's text

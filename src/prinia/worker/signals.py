@@ -7,6 +7,8 @@ Exit codes:
   the jobs concerned run again.
 - 128 + the signal's number: a third signal ended it at once, as it does while a handler blocks the event loop.
   Nothing was handed back; the jobs are rescued by other workers.
+
+A signal that comes when the worker has ended by itself changes none of this, if the program says that it ends too.
 """
 
 from __future__ import annotations
@@ -68,19 +70,26 @@ class SignalCounter:
 
 
 @contextmanager
-def stopped_by_signals(worker: Stops, *, exit: Callable[[int], object] = os._exit) -> Iterator[None]:
-    """SIGTERM and SIGINT stop the worker meanwhile, as `SignalCounter` does; in the main thread only."""
+def stopped_by_signals(
+    worker: Stops, *, last: bool = False, exit: Callable[[int], object] = os._exit
+) -> Iterator[None]:
+    """SIGTERM and SIGINT stop the worker meanwhile, as `SignalCounter` does; in the main thread only.
+
+    ``last``: after a normal end they are ignored, else treated as before again.
+    """
     counter = SignalCounter(worker, asyncio.get_running_loop(), exit)
     before = {number: signal.signal(number, counter.received) for number in SIGNALS}
+    ended = False
     try:
         yield
+        ended = True
     finally:
         for number, handler in before.items():
-            signal.signal(number, handler)
+            signal.signal(number, signal.SIG_IGN if last and ended else handler)
 
 
 async def run_with_signals(
-    worker: Worker, *, stops: Stops | None = None, exit: Callable[[int], object] = os._exit
+    worker: Worker, *, last: bool = False, stops: Stops | None = None, exit: Callable[[int], object] = os._exit
 ) -> int:
     """Run the worker until SIGTERM or SIGINT; returns the exit code. Call it in the main thread.
 
@@ -88,17 +97,22 @@ async def run_with_signals(
 
     Where handlers ignored their cancellation the process ends here, by ``exit``: asyncio would wait for them.
 
+    ``last`` says that the program does nothing else: signals that come once the worker has ended, while the interpreter
+    winds up, are ignored then, and the exit code is this one. Else signals are treated as before again.
+
+    Raises what `Worker.run` raises.
+
     Example::
 
-        sys.exit(asyncio.run(run_with_signals(app.worker())))
+        sys.exit(asyncio.run(run_with_signals(app.worker(), last=True)))
     """
     stats = worker.stats
-    with stopped_by_signals(worker if stops is None else stops, exit=exit):
-        await worker.run()
-    now = worker.stats
-    abandoned = now.abandoned > stats.abandoned
-    code = EXIT_LEFT_BEHIND if abandoned or now.left_behind > stats.left_behind else EXIT_CLEAN
-    if abandoned:
-        logging.shutdown()
-        exit(code)
-    return code
+    try:
+        with stopped_by_signals(worker if stops is None else stops, last=last, exit=exit):
+            await worker.run()
+    finally:
+        if worker.stats.abandoned > stats.abandoned:
+            logging.shutdown()
+            exit(EXIT_LEFT_BEHIND)
+    left_behind = worker.stats.abandoned > stats.abandoned or worker.stats.left_behind > stats.left_behind
+    return EXIT_LEFT_BEHIND if left_behind else EXIT_CLEAN

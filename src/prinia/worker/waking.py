@@ -8,12 +8,12 @@ import logging
 import math
 from collections.abc import AsyncIterable, Callable, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from types import TracebackType
 from typing import Self
 
 from prinia.errors import ConfigurationError
 from prinia.polling import Poll, PollBackoff
+from prinia.retry import seconds_of
 
 log = logging.getLogger("prinia.worker")
 
@@ -53,8 +53,8 @@ def _each(poll: Poll | None) -> list[PollBackoff | AsyncIterable[object]]:
 def _source(source: object) -> PollBackoff | AsyncIterable[object]:
     if isinstance(source, PollBackoff | AsyncIterable):
         return source
-    seconds = source.total_seconds() if isinstance(source, timedelta) else source
-    if isinstance(seconds, int | float) and not isinstance(seconds, bool) and math.isfinite(seconds) and seconds > 0:
+    seconds = seconds_of(source)
+    if seconds is not None and math.isfinite(seconds) and seconds > 0:
         return _every(seconds)
     hint = f"; call it: poll={source.__name__}()" if inspect.isasyncgenfunction(source) else ""
     raise ConfigurationError(

@@ -17,7 +17,8 @@ from typing import Any, Literal, Self
 from uuid import uuid4
 
 from prinia.clock import Clock, SystemClock
-from prinia.errors import ConfigurationError, StorageError
+from prinia.context import WorkerContext, show_instance
+from prinia.errors import ConfigurationError, ResourceError, StorageError
 from prinia.events import Listener, subscribe
 from prinia.health import HealthServer, WorkerHealth, check_of, read_address
 from prinia.hooks import Hooks
@@ -27,6 +28,7 @@ from prinia.polling import Poll
 from prinia.resources import Plan
 from prinia.storage.protocol import Storage
 from prinia.task import Task
+from prinia.worker.announce import Announcer
 from prinia.worker.call import surround
 from prinia.worker.ledger import Counts, WorkerStats
 from prinia.worker.life import GRACE, Equipment, Life
@@ -133,6 +135,7 @@ class Worker:
         self._life: Life | None = None
         self._equipment: Equipment | None = None
         self._background: asyncio.Task[None] | None = None
+        self._death: ResourceError | None = None
         self._stops = 0
 
     @property
@@ -201,8 +204,9 @@ class Worker:
 
         Raises `HealthError` when its ``health`` cannot be served; `StorageError` when the database is there at the
         start and refuses, for example `MigrationsPending`, whose text has the command to run; `ResourceError` and
-        `HookError` when a resource or a start hook fails, with nothing claimed and all closed again. One call at a
-        time; after its end it may be called again.
+        `HookError` when a resource or a start hook fails, with nothing claimed and all closed again; `ResourceError`
+        also when a resource died meanwhile, after a stop in order. One call at a time; after its end it may be called
+        again.
         """
         await self._run(asyncio.Event())
 
@@ -224,7 +228,7 @@ class Worker:
         finally:
             self._equipment.threads.close()
             await self._equipment.pool.close()
-            self._equipment = self._life = None
+            self._equipment = self._life = self._death = None
             self._stops = 0
 
     def stop(self) -> None:
@@ -267,7 +271,8 @@ class Worker:
 
     def _equip(self, tried: asyncio.Event) -> Equipment:
         variables = copy_context()
-        opened = Opened(self._plan, self._surroundings.shared, variables)
+        opened = Opened(self._plan, self._surroundings.shared, variables, self._resource_died)
+        request_stop = partial(self._request_stop, asyncio.get_running_loop())
         equipment = Equipment(
             storage=self._storage,
             tasks=self._tasks,
@@ -284,7 +289,8 @@ class Worker:
             hold=Hold(),
             stop=asyncio.Event(),
             stop_now=asyncio.Event(),
-            request_stop=partial(self._request_stop, asyncio.get_running_loop()),
+            request_stop=request_stop,
+            worker=WorkerContext(name=self.name, instance=self._instance.id, _stop=request_stop),
             tried=tried,
             clock=self._clock,
             random=self._random,
@@ -305,10 +311,24 @@ class Worker:
                 await self._lives(equipment)
         finally:
             await equipment.opened.close(equipment.stop_now)
-            if self._life is not None:
-                self._life.announcer.stopped()
+            self._announcer(equipment).stopped()
             await equipment.ears.close()
         self._log_stop()
+        if self._death is not None:
+            raise self._death
+
+    def _announcer(self, equipment: Equipment) -> Announcer:
+        if self._life is not None:
+            return self._life.announcer
+        return Announcer(equipment.worker, equipment.subscriptions, equipment.tasks, equipment.ears)
+
+    def _resource_died(self, error: ResourceError) -> None:
+        """Jobs would only fail without it: stop in order, and end with the error."""
+        if self._equipment is not None:
+            log.error("worker %s stops: %s", self.name, error)
+            self._announcer(self._equipment).trouble(str(error), error)
+            self._death = self._death or error
+            self._equipment.stop.set()
 
     async def _lives(self, equipment: Equipment) -> None:
         """One life after the other: an instance that was declared dead is followed by a new one."""
@@ -316,6 +336,7 @@ class Worker:
         reborn = False
         while not equipment.stop.is_set():
             self._instance = self._new_instance(equipment.hold.command)
+            show_instance(equipment.worker, self._instance.id)
             self._life = life = Life(equipment, self._instance)
             try:
                 opened = await life.open()
@@ -335,7 +356,7 @@ class Worker:
     async def _get_ready(self, equipment: Equipment, life: Life) -> bool:
         """Resources are opened and start hooks called, once for all lives; False when stopped before that."""
         if not equipment.opened.ready:
-            opening = asyncio.ensure_future(equipment.opened.open(life.context))
+            opening = asyncio.ensure_future(equipment.opened.open(equipment.worker))
             try:
                 await first(opening, equipment.stop.wait())
                 if opening.done():

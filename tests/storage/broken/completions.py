@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 from uuid import UUID
 
@@ -53,3 +53,25 @@ class XidForgotten(Broken):
 
     def transaction(self) -> AbstractContextManager[Any] | None:
         return nullcontext()
+
+
+class KeptTakenForReplaced(XidForgotten):
+    """An open transaction is said to have to do with every job that it names."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun = False
+
+    def in_progress(self, xid: int, id: int, /) -> bool:
+        return self.begun
+
+    async def ain_progress(self, xid: int, id: int, /) -> bool:
+        return self.begun
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        self.begun = True
+        try:
+            yield
+        finally:
+            self.begun = False

@@ -74,11 +74,11 @@ class MemoryStorage(Listing, Operating, Controlling):
         """`find`, awaited."""
         return self.find(ids)
 
-    def in_progress(self, xid: int, /) -> bool:
+    def in_progress(self, xid: int, id: int, /) -> bool:
         """Never: jobs in memory are in no transaction."""
         return False
 
-    async def ain_progress(self, xid: int, /) -> bool:
+    async def ain_progress(self, xid: int, id: int, /) -> bool:
         """Never: jobs in memory are in no transaction."""
         return False
 

@@ -17,6 +17,7 @@ import psycopg
 from prinia.job import Answers, JobSpec
 from prinia.storage.postgres.connection import text_array
 from prinia.storage.postgres.copyformat import HEADER, TRAILER, encode_head, encode_options, micros, options_of
+from prinia.storage.postgres.keys import busy_keys
 from prinia.storage.postgres.specs import answers, checked, encode_specs
 from prinia.storage.postgres.sql import Sql
 
@@ -34,7 +35,7 @@ class Bulk:
         self._begin = sql.query("bulk_begin")
         self._block = sql.query("bulk_block")
         self._copy = sql.render(sql.part("bulk_copy")).encode()  # the one statement without parameters
-        self._enqueue = sql.query("bulk_enqueue")
+        self._enqueue = sql.query("push")
         self._ring = sql.query("bulk_ring")
 
     def push(self, connection: Connection, chunks: Iterator[list[JobSpec]]) -> Answers:
@@ -47,7 +48,9 @@ class Bulk:
                 if push.copies(chunk):
                     chunk = self._copy_block(connection, push, chunk, chunks)
                 else:
-                    push.enqueued(chunk, connection.execute(self._enqueue, push.function(chunk)).fetchall())
+                    with busy_keys(chunk):
+                        rows = connection.execute(self._enqueue, push.function(chunk)).fetchall()
+                    push.enqueued(chunk, rows)
                     chunk = next(chunks, None)
             if push.may_copy:
                 connection.execute(self._ring, push.queues())
@@ -76,8 +79,10 @@ class Bulk:
                 if push.copies(chunk):
                     chunk = await self._acopy_block(connection, push, chunk, chunks)
                 else:
-                    done = await connection.execute(self._enqueue, push.function(chunk))
-                    push.enqueued(chunk, await done.fetchall())
+                    with busy_keys(chunk):
+                        done = await connection.execute(self._enqueue, push.function(chunk))
+                        rows = await done.fetchall()
+                    push.enqueued(chunk, rows)
                     chunk = await anext(chunks, None)
             if push.may_copy:
                 await connection.execute(self._ring, push.queues())

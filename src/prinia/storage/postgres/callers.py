@@ -7,26 +7,26 @@ how its rows are read) and run by a small blocking and a small awaiting loop. Th
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import itertools
 import time
-from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, replace
-from typing import Any
+from typing import Any, TypeGuard
 from uuid import UUID
 
-from prinia.errors import ConnectionUnusable, StorageError, StorageUnavailable, UniqueBusy
+from prinia.errors import ConnectionUnusable, StorageError, StorageUnavailable
 from prinia.job import Answers, JobRecord, JobSpec, Pushed
 from prinia.retention import DEFAULT, Retention
 from prinia.storage.postgres.bulk import Bulk
-from prinia.storage.postgres.connection import array, lacks_leaf, sqlstate
+from prinia.storage.postgres.connection import array, lacks_leaf
+from prinia.storage.postgres.keys import busy_keys
 from prinia.storage.postgres.pools import Pools
 from prinia.storage.postgres.records import records
 from prinia.storage.postgres.specs import achunks, answers, checked, chunks, encode_specs
 from prinia.storage.postgres.sql import Sql
-from prinia.storage.postgres.within import OnAsyncConnection, OnConnection, encode_completion
+from prinia.storage.postgres.within import GivenAsyncConnection, GivenConnection, encode_completion
 from prinia.storage.text import storable
-
-_LOCK_NOT_AVAILABLE, _DEADLOCK = "55P03", "40P01"
 
 #: A round of cancel leaves rows that somebody has locked just now; so many rounds, so many seconds apart.
 CANCEL_ROUNDS, CANCEL_PAUSE = 500, 0.01
@@ -39,10 +39,11 @@ class Callers:
         self._sql = sql
         self._schema = sql.schema
         self._pools = pools
-        self._push = sql.call("push")
+        self._push = sql.query("push")
+        self._push_within = sql.call("push_within")
         self._bulk = Bulk(sql)
         self._complete = sql.call("complete_within")
-        self._open_transaction = sql.query("open_transaction")
+        self._in_progress = sql.query("in_progress")
         self._find = sql.query("find")
         self._cancel = sql.query("cancel", end_waiting=sql.part("end_waiting"))
         self._make_leaves = sql.query("make_leaves")
@@ -54,33 +55,36 @@ class Callers:
         ahead = chunks(jobs)
         first: list[JobSpec] = next(ahead, [])
         second: list[JobSpec] = next(ahead, [])
-        with _busy_keys(), self._pools.connection() as connection:
-            if not second:
-                return self.push_within(connection, first)
-            return self._bulk.push(connection, _chain(first, second, ahead))
+        with self._pools.connection() as connection:
+            if second:
+                return self._bulk.push(connection, itertools.chain((first, second), ahead))
+            with connection.transaction() if _may_refuse(first) else nullcontext():
+                with busy_keys(first):
+                    rows = connection.execute(self._push, {"jobs": encode_specs(first), "bell": True}).fetchall()
+                return checked(first, answers(rows))
 
     async def apush(self, jobs: Iterable[JobSpec] | AsyncIterable[JobSpec], /) -> Sequence[Pushed]:
         """`push`, awaited."""
         ahead = achunks(jobs)
         first: list[JobSpec] = await anext(ahead, [])
         second: list[JobSpec] = await anext(ahead, [])
-        with _busy_keys():
-            async with self._pools.aconnection() as connection:
-                if not second:
-                    return await self.apush_within(connection, first)
-                return await self._bulk.apush(connection, _achain(first, second, ahead))
+        async with self._pools.aconnection() as connection:
+            if second:
+                return await self._bulk.apush(connection, _achain((first, second), ahead))
+            async with connection.transaction() if _may_refuse(first) else nullcontext():
+                with busy_keys(first):
+                    cursor = await connection.execute(self._push, {"jobs": encode_specs(first), "bell": True})
+                    rows = await cursor.fetchall()
+                return checked(first, answers(rows))
 
     def push_within(self, connection: Any, jobs: Iterable[JobSpec], /) -> Sequence[Pushed]:
-        """`prinia.storage.protocol.PushesWithin.push_within`: a savepoint where more than one statement is needed."""
-        within = OnConnection(connection, schema=self._schema)
-        ahead = chunks(jobs)
-        first: list[JobSpec] = next(ahead, [])
-        second: list[JobSpec] = next(ahead, [])
-        if not second and not _may_refuse(first):
-            return self._push_chunk(within, first)
+        """`prinia.storage.protocol.PushesWithin.push_within`."""
+        within = GivenConnection(connection, schema=self._schema)
+        if _is_one(jobs):
+            return self._push_chunk(within, list(jobs))
         pushed = Answers()
         with within.savepoint():
-            for chunk in _chain(first, second, ahead):
+            for chunk in chunks(jobs):
                 pushed.extend(self._push_chunk(within, chunk))
         return pushed
 
@@ -88,38 +92,35 @@ class Callers:
         self, connection: Any, jobs: Iterable[JobSpec] | AsyncIterable[JobSpec], /
     ) -> Sequence[Pushed]:
         """`push_within`, awaited."""
-        within = OnAsyncConnection(connection, schema=self._schema)
-        ahead = achunks(jobs)
-        first: list[JobSpec] = await anext(ahead, [])
-        second: list[JobSpec] = await anext(ahead, [])
-        if not second and not _may_refuse(first):
-            return await self._apush_chunk(within, first)
+        within = GivenAsyncConnection(connection, schema=self._schema)
+        if _is_one(jobs):
+            return await self._apush_chunk(within, list(jobs))
         pushed = Answers()
         async with within.savepoint():
-            async for chunk in _achain(first, second, ahead):
+            async for chunk in achunks(jobs):
                 pushed.extend(await self._apush_chunk(within, chunk))
         return pushed
 
-    def _push_chunk(self, within: OnConnection, specs: list[JobSpec]) -> list[Pushed]:
-        with _busy_keys():
-            rows = within.run(self._push, encode_specs(specs))
+    def _push_chunk(self, within: GivenConnection, specs: list[JobSpec]) -> list[Pushed]:
+        with busy_keys(specs):
+            rows = within.run(self._push_within, encode_specs(specs))
         return checked(specs, answers(rows))
 
-    async def _apush_chunk(self, within: OnAsyncConnection, specs: list[JobSpec]) -> list[Pushed]:
-        with _busy_keys():
-            rows = await within.run(self._push, encode_specs(specs))
+    async def _apush_chunk(self, within: GivenAsyncConnection, specs: list[JobSpec]) -> list[Pushed]:
+        with busy_keys(specs):
+            rows = await within.run(self._push_within, encode_specs(specs))
         return checked(specs, answers(rows))
 
     def complete_within(self, connection: Any, instance: UUID, job_id: int, token: int, result: bytes | None) -> bool:
         """`prinia.storage.protocol.CompletesWithin.complete_within`."""
-        within = OnConnection(connection, schema=self._schema)
+        within = GivenConnection(connection, schema=self._schema)
         return _completed(within.run(self._complete, encode_completion(instance, job_id, token, result)))
 
     async def acomplete_within(
         self, connection: Any, instance: UUID, job_id: int, token: int, result: bytes | None
     ) -> bool:
         """`complete_within`, awaited."""
-        within = OnAsyncConnection(connection, schema=self._schema)
+        within = GivenAsyncConnection(connection, schema=self._schema)
         return _completed(await within.run(self._complete, encode_completion(instance, job_id, token, result)))
 
     def find(self, ids: Sequence[int], /) -> Sequence[JobRecord]:
@@ -130,15 +131,15 @@ class Callers:
         """`find`, awaited."""
         return records(ids, await self._pools.arun(self._find, {"ids": array(ids)}))
 
-    def in_progress(self, xid: int, /) -> bool:
+    def in_progress(self, xid: int, id: int, /) -> bool:
         """`prinia.storage.protocol.Reads.in_progress`."""
-        [(unfinished,)] = self._pools.run(self._open_transaction, {"xid": xid})
-        return bool(unfinished)
+        [(answer,)] = self._pools.run(self._in_progress, {"xid": xid, "id": id})
+        return bool(answer)
 
-    async def ain_progress(self, xid: int, /) -> bool:
+    async def ain_progress(self, xid: int, id: int, /) -> bool:
         """`in_progress`, awaited."""
-        [(unfinished,)] = await self._pools.arun(self._open_transaction, {"xid": xid})
-        return bool(unfinished)
+        [(answer,)] = await self._pools.arun(self._in_progress, {"xid": xid, "id": id})
+        return bool(answer)
 
     def cancel(self, ids: Sequence[int], /, *, by: str) -> int:
         """`prinia.storage.protocol.Cancels.cancel`."""
@@ -193,27 +194,20 @@ class Callers:
         return _read_retention(await self._pools.arun(self._retention, {"queue": queue}))
 
 
-@contextlib.contextmanager
-def _busy_keys() -> Iterator[None]:
-    try:
-        yield
-    except StorageUnavailable as error:
-        cause = error.__cause__
-        while cause is not None and sqlstate(cause) not in (_LOCK_NOT_AVAILABLE, _DEADLOCK):
-            cause = cause.__cause__
-        if cause is None:
-            raise
-        if sqlstate(cause) == _DEADLOCK:
-            # Keys are taken in one order within a statement; no order is known for all of an iterable's.
-            raise StorageUnavailable(
-                "this push and another transaction locked each other out, as they may where they share unique keys and"
-                " one has more than a statement takes (1,000 jobs or 1 MiB); nothing was stored: try again, a"
-                " transaction of your own from its start"
-            ) from cause
-        raise UniqueBusy(
-            "another transaction enqueued a job with the same unique key and is still open"
-            f" (lock_timeout ran out): {cause}"
-        ) from cause
+def _is_one(jobs: Iterable[JobSpec] | AsyncIterable[JobSpec]) -> TypeGuard[Sequence[JobSpec]]:
+    return isinstance(jobs, Sequence) and len(jobs) == 1
+
+
+def _may_refuse(specs: list[JobSpec]) -> bool:
+    """Whether a taken key would have to undo other jobs of the same statement."""
+    return len(specs) > 1 and any(spec.unique is not None and spec.unique.on_conflict == "raise" for spec in specs)
+
+
+async def _achain(begun: tuple[list[JobSpec], ...], rest: AsyncIterator[list[JobSpec]]) -> AsyncIterator[list[JobSpec]]:
+    for chunk in begun:
+        yield chunk
+    async for chunk in rest:
+        yield chunk
 
 
 def _completed(rows: Sequence[tuple[Any, ...]]) -> bool:
@@ -224,25 +218,6 @@ def _completed(rows: Sequence[tuple[Any, ...]]) -> bool:
             "claimed the job: it began before that, or others have the job by now. Begin the transaction in the handler"
         )
     return bool(ours)
-
-
-def _may_refuse(specs: list[JobSpec]) -> bool:
-    """Whether a taken key would have to undo other jobs of the same statement."""
-    return len(specs) > 1 and any(spec.unique is not None and spec.unique.on_conflict == "raise" for spec in specs)
-
-
-def _chain(first: list[JobSpec], second: list[JobSpec], rest: Iterator[list[JobSpec]]) -> Iterator[list[JobSpec]]:
-    yield from (first, second) if second else (first,)
-    yield from rest
-
-
-async def _achain(
-    first: list[JobSpec], second: list[JobSpec], rest: AsyncIterator[list[JobSpec]]
-) -> AsyncIterator[list[JobSpec]]:
-    for chunk in (first, second) if second else (first,):
-        yield chunk
-    async for chunk in rest:
-        yield chunk
 
 
 def _cancel_params(ids: Sequence[int], by: str) -> dict[str, str]:

@@ -7,6 +7,7 @@ import struct
 from datetime import UTC, datetime, timedelta
 from operator import attrgetter
 
+from prinia.errors import StorageError
 from prinia.job import JobSpec
 from prinia.retry import encode_policy
 from prinia.storage.postgres.specs import encode_meta
@@ -37,7 +38,30 @@ def encode_head(id: int, args: bytes) -> bytes:
 
 
 def encode_options(spec: JobSpec, now: int) -> bytes:
-    """The rest of a row: the same for all jobs that are alike but for their arguments."""
+    """The rest of a row: the same for all jobs that are alike but for their arguments. Raises `StorageError` for what
+    the server's types do not hold."""
+    try:
+        numbers = _encode_numbers(spec, now)
+    except (struct.error, ArithmeticError, ValueError, TypeError) as error:
+        raise StorageError(
+            f"task {spec.task!r}: a job has a number or a time that the database cannot hold, one of"
+            f" priority={spec.priority!r}, max_attempts={spec.max_attempts!r}, max_crashes={spec.max_crashes!r},"
+            f" delay={spec.delay!r}, expires_in={spec.expires_in!r}, timeout={spec.timeout!r},"
+            f" scheduled_at={spec.scheduled_at!r}, expires_at={spec.expires_at!r}; nothing was stored"
+        ) from error
+    return numbers + b"".join(
+        (
+            _field(spec.queue.encode()),
+            _field(spec.task.encode()),
+            _field(spec.codec.encode()),
+            _NULL if spec.retry is None else _field(encode_policy(spec.retry)),
+            _encode_tags(spec.tags),
+            _NULL if not spec.meta else _field(b"\x01" + encode_meta(spec.meta)),
+        )
+    )
+
+
+def _encode_numbers(spec: JobSpec, now: int) -> bytes:
     due = _moment(spec.scheduled_at, spec.delay or 0, now)
     expires = None
     if spec.expires_at is not None or spec.expires_in is not None:
@@ -49,12 +73,6 @@ def encode_options(spec: JobSpec, now: int) -> bytes:
             struct.pack(">iiihih", 4, spec.max_attempts, 2, spec.priority, 2, spec.max_crashes),
             struct.pack(">i?", 1, spec.rerun_after_crash),
             _NULL if spec.timeout is None else struct.pack(">id", 8, spec.timeout),
-            _field(spec.queue.encode()),
-            _field(spec.task.encode()),
-            _field(spec.codec.encode()),
-            _NULL if spec.retry is None else _field(encode_policy(spec.retry)),
-            _encode_tags(spec.tags),
-            _NULL if not spec.meta else _field(b"\x01" + encode_meta(spec.meta)),
         )
     )
 

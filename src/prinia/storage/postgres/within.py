@@ -15,13 +15,13 @@ from prinia.connection.carrier import Row
 from prinia.errors import ConnectionUnusable, PriniaError
 from prinia.storage.postgres.connection import sqlstate, translate
 
-_FAILED_TRANSACTION = "25P02"
+_FAILED_TRANSACTION, _READ_ONLY = "25P02", "25006"
 
 #: A caller's statement: text in which the one parameter stands as ``{text}``.
 Call = str
 
 
-class OnConnection:
+class GivenConnection:
     """A blocking connection of the caller's."""
 
     def __init__(self, connection: Any, *, schema: str) -> None:
@@ -32,6 +32,7 @@ class OnConnection:
 
     def run(self, call: Call, text: str) -> list[Row]:
         """The rows that a function answers."""
+        self._carrier.settle(savepoint=False)
         with _translated(self._carrier, self._schema):
             return self._carrier.run(call, text)
 
@@ -39,15 +40,17 @@ class OnConnection:
     def savepoint(self) -> Iterator[None]:
         """All or nothing within the caller's transaction. An error of the block, which may be the caller's own, comes
         out as it is."""
+        self._carrier.settle(savepoint=True)
         with contextlib.ExitStack() as scope:
             with _translated(self._carrier, self._schema):
                 scope.enter_context(self._carrier.savepoint())
             yield
+            self._carrier.settle(savepoint=True)
             with _translated(self._carrier, self._schema):
                 scope.close()
 
 
-class OnAsyncConnection:
+class GivenAsyncConnection:
     """An async connection of the caller's."""
 
     def __init__(self, connection: Any, *, schema: str) -> None:
@@ -57,17 +60,20 @@ class OnAsyncConnection:
         self._carrier.check()
 
     async def run(self, call: Call, text: str) -> list[Row]:
-        """`OnConnection.run`, awaited."""
+        """`GivenConnection.run`, awaited."""
+        await self._carrier.settle(savepoint=False)
         with _translated(self._carrier, self._schema):
             return await self._carrier.run(call, text)
 
     @contextlib.asynccontextmanager
     async def savepoint(self) -> AsyncIterator[None]:
-        """`OnConnection.savepoint`, awaited."""
+        """`GivenConnection.savepoint`, awaited."""
+        await self._carrier.settle(savepoint=True)
         async with contextlib.AsyncExitStack() as scope:
             with _translated(self._carrier, self._schema):
                 await scope.enter_async_context(self._carrier.savepoint())
             yield
+            await self._carrier.settle(savepoint=True)
             with _translated(self._carrier, self._schema):
                 await scope.aclose()
 
@@ -88,6 +94,10 @@ def _told(driver: Exception, schema: str) -> PriniaError:
         return driver
     if sqlstate(driver) == _FAILED_TRANSACTION:
         return ConnectionUnusable("the connection's transaction has failed: roll it back first")
+    if sqlstate(driver) == _READ_ONLY:
+        return ConnectionUnusable(
+            "the connection's transaction is read-only, or leads to a server that is: give one that may write"
+        )
     return translate(driver, schema=schema)
 
 

@@ -84,13 +84,28 @@ class WithinPromises(ConformanceBase):
                     xid = answers[0].xid
                     if xid is None:
                         raise SkipTest("this storage does not tell its transactions apart")
-                    assert await call(bench.storage.in_progress, xid)
-                    assert await bench.storage.ain_progress(xid)
+                    assert await call(bench.storage.in_progress, xid, answers[0].id)
+                    assert await bench.storage.ain_progress(xid, answers[0].id)
                     if error is not None:
                         raise error
             for answer in answers:
-                assert not await call(bench.storage.in_progress, answer.xid or 0)
-                assert not await bench.storage.ain_progress(answer.xid or 0)
+                assert not await call(bench.storage.in_progress, answer.xid or 0, answer.id)
+                assert not await bench.storage.ain_progress(answer.xid or 0, answer.id)
+
+    @promise
+    async def test_a_replacement_is_in_progress_and_a_kept_job_is_not(self, bench: Bench) -> None:
+        """A job that an open transaction has replaced is told from one that it has left alone."""
+        keys = [UniqueKey(b"3" * 16, "left alone"), UniqueKey(b"4" * 16, "replaced", on_conflict="replace")]
+        await bench.storage.apush([job(unique=key) for key in keys])
+        async with _within(bench) as connection:
+            kept, replaced = await call(bench.storage.push_within, connection, [job(unique=key) for key in keys])
+            if replaced.xid is None:
+                raise SkipTest("this storage does not tell its transactions apart")
+            assert not await call(bench.storage.in_progress, replaced.xid, kept.id)
+            assert not await bench.storage.ain_progress(replaced.xid, kept.id)
+            assert await call(bench.storage.in_progress, replaced.xid, replaced.id)
+            assert await bench.storage.ain_progress(replaced.xid, replaced.id)
+        assert not await call(bench.storage.in_progress, replaced.xid, replaced.id)
 
     @promise
     async def test_a_completion_on_no_known_connection_is_refused(self, bench: Bench) -> None:

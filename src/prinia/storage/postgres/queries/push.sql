@@ -1,2 +1,2 @@
--- Through the one way in.
-select id, created, xid from {schema}.enqueue({text})
+-- Through the one way in, on Prinia's own connection.
+select id, created, xid from {schema}.enqueue(%(jobs)s, %(bell)s)

@@ -1,2 +1,0 @@
--- Jobs of a bulk push that cannot be copied in.
-select id, created, xid from {schema}.enqueue(%(jobs)s, %(bell)s)
