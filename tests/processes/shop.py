@@ -7,12 +7,11 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
-from decimal import Decimal
 from pathlib import Path
 
 from prinia import INJECTED, Context, Fail, Fixed, JsonCodec, Prinia, Retry, Snooze
 from prinia.storage.memory import MemoryStorage
+from tests.processes.parts import Order, tasks
 
 loaded: list[str] = []
 
@@ -30,12 +29,7 @@ class Marked:
 
 
 app = Prinia(storage=MemoryStorage(), codecs=[Marked()])
-
-
-@dataclass(frozen=True)
-class Order:
-    id: int
-    cents: Decimal
+app.include(tasks)
 
 
 @app.on_process_start
@@ -59,11 +53,6 @@ def describe(order: Order, ctx: Context = INJECTED) -> dict[str, object]:
     }
 
 
-@app.task(process=True)
-def total(orders: list[Order]) -> Order:
-    return Order(0, sum((order.cents for order in orders), Decimal(0)))
-
-
 @app.task(process=True, max_attempts=1)
 def wait(path: str) -> None:
     """Say who it is, with a child of its own, and wait for ever."""
@@ -85,6 +74,11 @@ def die(how: str) -> None:
 
 @app.task(process=True, max_attempts=1, memory_limit=64)
 def fill(megabytes: int) -> int:
+    return len(bytearray(megabytes * 1024 * 1024))
+
+
+@app.task(process=True, max_attempts=1)
+def fill_unlimited(megabytes: int) -> int:
     return len(bytearray(megabytes * 1024 * 1024))
 
 

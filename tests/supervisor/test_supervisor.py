@@ -201,9 +201,9 @@ async def test_a_worker_that_ends_by_itself_is_not_started_anew(shop: Shop) -> N
 async def test_it_ends_when_all_is_done(shop: Shop) -> None:
     @shop.app.task(name="work", queue="other")
     async def work(left: int) -> None:
+        await asyncio.sleep(0.05)  # meanwhile nothing is due, and more is to come
         if left:
             await work.aenqueue(left - 1)
-        await asyncio.sleep(0.001)
 
     await shop.app.aenqueue_many(work.job(3) for _ in range(20))
     later = await work.options(delay=600).aenqueue(0)

@@ -252,9 +252,7 @@ class Commands(Protocol):
 class Audits(Protocol):
     """Read what was done from outside."""
 
-    def audit(
-        self, *, before: int | None, limit: int, by: str | None, operation: str | None
-    ) -> Sequence[AuditEntry]:
+    def audit(self, *, before: int | None, limit: int, by: str | None, operation: str | None) -> Sequence[AuditEntry]:
         """Up to ``limit`` entries, latest first, of ids below ``before``; by somebody, of one operation, if given."""
         ...
 

@@ -8,16 +8,14 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
-import msgspec
-
 from prinia.changes import Orders, Paused, WorkerCommand
 from prinia.errors import StorageError
-from prinia.job import MAX_KEPT_ERRORS, ClaimedExtras, ClaimedJob, Instance, JobState
+from prinia.job import MAX_KEPT_ERRORS, ClaimedJob, Instance, JobState
 from prinia.outcome import Ack, AckKind
-from prinia.retry import RetryPolicy
 from prinia.storage.postgres.acks import END, ENDS, ack_params, complete_params
 from prinia.storage.postgres.bell import PostgresBell, SilentBell
 from prinia.storage.postgres.connection import HOT_SETTINGS, AsyncLine, array, lacks_leaf, text_array
+from prinia.storage.postgres.extras import read_extras
 from prinia.storage.postgres.identity import meet
 from prinia.storage.postgres.listener import Listener
 from prinia.storage.postgres.marks import LaneKey, Marks, Position
@@ -63,20 +61,6 @@ class _Answer(NamedTuple):
     paused_tasks: list[str]
     paused_all: bool
     suspects: bool
-
-
-class _Extras(msgspec.Struct):
-    codec: str
-    timeout: float | None
-    retry: str | None
-    expired: bool
-    tags: tuple[str, ...] | None
-    meta: dict[str, Any] | None
-    history: bool = False
-
-
-_decode_extras = msgspec.json.Decoder(_Extras).decode
-_decode_policy = msgspec.json.Decoder(RetryPolicy).decode
 
 
 class PostgresConsumer:
@@ -272,12 +256,16 @@ class PostgresConsumer:
             return []
         ids, tasks, queues, priorities, attempts, max_attempts, crashes, args, extras = columns
         jobs = [
-            ClaimedJob(job_id, token, task, queue, priority, attempt, most, crash, data, extra and _extras(extra))
+            ClaimedJob(job_id, token, task, queue, priority, attempt, most, crash, data, extra and read_extras(extra))
             for job_id, task, queue, priority, attempt, most, crash, data, extra in zip(
                 ids, tasks, queues, priorities, attempts, max_attempts, crashes, args, extras, strict=True
             )
         ]
-        self._with_history.update((job.id, token) for job in jobs if _has_history(job))
+        self._with_history.update(
+            (job.id, token)
+            for job in jobs
+            if job.attempt > 1 or job.crashes or (job.extras is not None and job.extras.history)
+        )
         return jobs
 
     async def _look_around(self) -> float | None:
@@ -397,28 +385,3 @@ def _positions(positions: list[Position]) -> dict[str, str]:
         "times": text_array([position[0].isoformat() if position else "-infinity" for position in positions]),
         "ids": array([position[1] if position else 0 for position in positions]),
     }
-
-
-def _extras(text: str) -> ClaimedExtras:
-    """What a row says beside its columns. A row may have been written by hand, or by a later version: what cannot be
-    read is that job's trouble, never the claim's."""
-    try:
-        return _read_extras(_decode_extras(text))
-    except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
-        return ClaimedExtras(broken=f"the row's retry, tags or meta cannot be read: {type(error).__name__}: {error}")
-
-
-def _read_extras(extras: _Extras) -> ClaimedExtras:
-    return ClaimedExtras(
-        codec=extras.codec,
-        timeout=extras.timeout,
-        retry=_decode_policy(extras.retry) if extras.retry is not None else None,
-        expired=extras.expired,
-        tags=extras.tags or (),
-        meta=extras.meta or {},
-        history=extras.history,
-    )
-
-
-def _has_history(job: ClaimedJob) -> bool:
-    return job.attempt > 1 or job.crashes > 0 or (job.extras is not None and job.extras.history)

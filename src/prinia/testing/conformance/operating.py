@@ -61,7 +61,9 @@ class OperatePromises(ConformanceBase):
         first = await operate(bench, ChangeKind.REPRIORITISE, select(queue="default"))
         assert (list(first.matched), first.changed) == (ids[:STEP], STEP)
         assert first.after is not None
-        second = await operate(bench, ChangeKind.REPRIORITISE, select(queue="default"), after=first.after, note=first.note)
+        second = await operate(
+            bench, ChangeKind.REPRIORITISE, select(queue="default"), after=first.after, note=first.note
+        )
         assert (list(second.matched), second.changed, second.after) == (ids[STEP:], 5, None)
 
     @promise
