@@ -2,7 +2,7 @@
 claims of the size that was asked for.
 
 Seen to fail with: a listener per worker; a worker told not to listen that listens; jobs found by the poll alone; the
-size of a claim not handed on.
+size of a claim not handed on; a worker that keeps the bells when it is rung for what it does not know.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 
-from prinia import Prinia
+from prinia import MessagePackCodec, Prinia
 from prinia.worker import Worker
 
 from .kit import Lab, until
@@ -131,3 +131,25 @@ async def test_a_claim_takes_no_more_than_its_batch(lab: Lab) -> None:
     sizes = await lab.rows("select count(*) from prinia.archive group by owner, token order by 1")
     assert sizes[-1] <= (7,)
     assert len(sizes) >= 300 / 7
+
+
+async def test_a_worker_of_the_old_code_lets_the_new_one_be_rung(lab: Lab) -> None:
+    """In a rolling deploy the old worker sleeps on the bells; what only the new one knows starts all the same."""
+    old, new = Prinia(lab.dsn), Prinia(lab.dsn, codecs=[MessagePackCodec()])
+    packing = Prinia(lab.dsn, codec=MessagePackCodec())
+
+    async def same(number: int) -> int:
+        return number
+
+    old.task(name="known")(same)
+    new.task(name="known")(same)
+    new.task(name="fresh")(same)
+    packed = packing.task(name="known")(same)
+    async with old, new, packing, old.worker(poll=HOUR):
+        await asleep(lab, "default")
+        async with new.worker(poll=HOUR):
+            for number in range(3):
+                await asleep(lab, "default")
+                await run(new, "fresh", number)
+                await run(old, "known", number)
+            assert await (await packed.aenqueue(7)).aresult(timeout=60) == 7

@@ -45,8 +45,10 @@ STALLED = 2.0
 STAND_BY = 1.0
 #: An unknown task or codec is warned about once in so long.
 WARN_AGAIN = 60.0
-#: A job of an unknown codec is due again after so long. Its task is not left alone altogether: others are readable.
-CODEC_AGAIN = 10.0
+#: A job of an unknown codec is due again after about so long. Its task is not left alone: others are readable.
+CODEC_AGAIN = 3.0
+#: A worker that met work for others leaves the bells to them for so long, and looks now and then.
+ASIDE = 3.0
 
 
 class Claimer:
@@ -95,6 +97,9 @@ class Claimer:
         self._started, self._started_at = 0, self._found_at
         self._suspects_from = 0.0
         self._warned: dict[str, float] = {}
+        #: Whether jobs were met that this worker cannot run; and the latest were met in the last claim.
+        self._knows_less, self._met_others = False, False
+        self._aside_until = 0.0
 
     def stop(self) -> None:
         """Claim nothing any more. What a claim in flight brings is handed back."""
@@ -171,6 +176,8 @@ class Claimer:
                 if (job.extras is None and not stopped and job.task in known) or self._accepts(job)
             ]
         )
+        if self._met_others:
+            await self._stand_aside()
         return claim
 
     def _accepts(self, job: ClaimedJob) -> bool:
@@ -185,7 +192,7 @@ class Claimer:
         elif job.extras is not None and job.extras.broken is not None:
             self._runner.finish(job, failed(DecodeError(job.extras.broken)))
         elif job.extras is not None and self._known[job.task].definition.coder(job.extras.codec) is None:
-            self._leave_to_others(job, f"codec {job.extras.codec!r}", CODEC_AGAIN)
+            self._leave_to_others(job, f"codec {job.extras.codec!r}", CODEC_AGAIN * (0.5 + self._random()))
         else:
             return True
         return False
@@ -197,7 +204,14 @@ class Claimer:
             self._warned[what] = now
             log.warning("job %d needs %s, which this worker does not know; such jobs are left to others", job.id, what)
             self._announcer.unknown(job, what)
+        self._knows_less = self._met_others = True
         self._runner.finish(job, HandedBack(delay))
+
+    async def _stand_aside(self) -> None:
+        """Let somebody be rung who can do what this worker cannot: in a rolling deploy the old ones hold the bells."""
+        self._met_others = False
+        self._aside_until = self._clock.monotonic() + ASIDE
+        await self._pass_on()
 
     def _room(self) -> int:
         runner, now = self._runner, self._clock.monotonic()
@@ -277,6 +291,8 @@ class Claimer:
                 claim, room = await self._look(thorough=False)
                 if woken and claim.jobs and _plenty(claim, room):
                     await self._pass_on()
+                elif woken and not claim.jobs and self._knows_less:
+                    await self._stand_aside()
                 if not room or claim.jobs:
                     break
         finally:
@@ -317,6 +333,8 @@ class Claimer:
 
     async def _arm(self) -> bool:
         """A bell that cannot be had is no reason not to claim: then the worker looks often."""
+        if self._clock.monotonic() < self._aside_until:
+            return False
         try:
             armed = await self._consumer.bell.arm()
         except StorageError as error:
