@@ -14,6 +14,7 @@ import pytest
 
 JOBS = """
 import asyncio
+from pathlib import Path
 from prinia import Prinia
 
 app = Prinia()
@@ -24,6 +25,7 @@ async def greet(name: str) -> str:
 
 @app.task(name="linger", queue="long")
 async def linger() -> None:
+    Path(__file__).with_name("lingers").touch()
     await asyncio.sleep(600)
 """
 

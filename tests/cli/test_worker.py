@@ -85,7 +85,7 @@ def test_it_polls_alone_when_told_to(cli: Cli, migrated: str) -> None:
 def test_a_second_signal_hands_back_what_runs(cli: Cli, migrated: str) -> None:
     job = enqueue(migrated, "linger", "long")
     process = cli.start("worker", "shop.jobs", "--stop-timeout", "500", PRINIA_DATABASE_URL=migrated)
-    until(lambda: state(migrated, job)[0] == "running", what="the job's start")
+    until((cli.folder / "shop" / "lingers").exists, what="the job's start")
     process.terminate()
     until(lambda: "stopping; once more to stop now" in read_line(process), what="the first signal's answer")
     assert state(migrated, job) == ("running", 1)

@@ -176,7 +176,7 @@ async def test_a_rolled_back_claim_is_found(
 
 async def test_a_job_that_becomes_due_between_a_claim_and_its_look_is_found(lab: Lab) -> None:
     worker = await lab.worker()
-    consumer, [id] = inside(worker), await lab.push(job(delay=0.1))
+    consumer, [id] = inside(worker), await lab.push(job(delay=1))  # far enough ahead for the claim to come first
     look = consumer._look_around
 
     async def late_look() -> float | None:

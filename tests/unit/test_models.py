@@ -6,7 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, time
 from typing import Any, Generic, TypeVar
 
 import attrs
@@ -36,6 +36,9 @@ class Page(pydantic.BaseModel, Generic[T]):
 
 
 class Numbers(pydantic.RootModel[list[int]]): ...
+
+
+class LineOrLoose(pydantic.RootModel["Line | Loose"]): ...
 
 
 class Local(pydantic.BaseModel):
@@ -199,6 +202,52 @@ def test_other_types_of_pydantic_are_still_refused() -> None:
 
         @new_app().task
         def send(to: pydantic.HttpUrl) -> None: ...
+
+
+def test_a_time_of_the_day_without_zone_comes_with_its_own_advice() -> None:
+    @new_app().task(name="ring")
+    def ring(at: time, also: Any = None) -> None: ...
+
+    advice = r"has no time zone; write for example time\(9, 30, tzinfo=timezone.utc\), or .*Annotated\[time, "
+    with pytest.raises(InvalidArguments, match=f"^ring: argument at: {advice}"):
+        ring.job(time(9, 30))
+    with pytest.raises(InvalidArguments, match=f"^ring: argument also: {advice}"):
+        ring.job(time(9, 30, tzinfo=UTC), time(9, 30))
+    with pytest.raises(InvalidArguments, match=r"^ring: argument also: has no time zone; write .* datetime.now\("):
+        ring.job(time(9, 30, tzinfo=UTC), NAIVE)
+
+
+def test_a_default_made_from_the_object_is_refused_in_own_words() -> None:
+    @attrs.define
+    class Doubled:
+        one: int = 1
+        two: int = attrs.field()
+
+        @two.default
+        def _double(self) -> int:
+            return 2 * self.one
+
+    def send(to: Any) -> None: ...
+
+    send.__annotations__["to"] = Doubled
+    with pytest.raises(TaskDefinitionError, match=r"parameter to: a class of attrs .*\(@x.default\)") as caught:
+        new_app().task(send)
+    assert "GitHub" not in str(caught.value)
+
+
+def test_a_union_of_models_is_taken_as_a_model() -> None:
+    with pytest.raises(
+        TaskDefinitionError, match=r"parameter one: Type unions .* class Pet\(RootModel\[Cat \| Dog\]\)"
+    ):
+
+        @new_app().task
+        def refused(one: Line | Loose) -> None: ...
+
+    @new_app().task
+    def taken(one: LineOrLoose) -> None: ...
+
+    arriving = taken.decode("json", taken.job(LineOrLoose(LINE)).insert.args)
+    assert arriving == {"one": LineOrLoose(LINE)}
 
 
 def test_pydantic_is_not_imported_to_ask() -> None:

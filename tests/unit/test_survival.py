@@ -12,7 +12,7 @@ from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Generic, NamedTuple, TypeVar
+from typing import Annotated, Any, Generic, Literal, NamedTuple, TypeVar
 from uuid import UUID, uuid4
 from zoneinfo import ZoneInfo
 
@@ -20,6 +20,7 @@ import attrs
 import msgspec
 import pydantic
 import pytest
+from pydantic.alias_generators import to_camel
 from typing_extensions import TypedDict  # pydantic takes no other before Python 3.12
 
 from prinia import Codec, InvalidArguments, JobFailed, JsonCodec, MessagePackCodec, NotStorable, Prinia
@@ -76,6 +77,7 @@ class Excluding(pydantic.BaseModel):
     note: str = pydantic.Field(default="", exclude=True)
     trace: UUID = pydantic.Field(default_factory=uuid4, exclude=True)
     client: Any = pydantic.Field(default=None, exclude=True)
+    names: list[str] = pydantic.Field(default_factory=list, exclude=True)
     tags: list[str] = pydantic.Field(default_factory=list)
 
 
@@ -133,6 +135,51 @@ class Loose(pydantic.BaseModel):
 
 class Either(pydantic.BaseModel):
     price: str | Decimal
+
+
+class Choosing(pydantic.BaseModel):
+    """Types that allow both what is given and what it looks like."""
+
+    id: UUID | str = ""
+    at: Annotated[datetime, "when"] | str = ""
+    price: Decimal | str = ""
+    shape: Base | dict[str, int] | None = None
+    all: list[int] | tuple[int, ...] = []
+    ids: list[UUID | str] | None = None
+    only: UUID | int = 0
+    open: dict[str, Any] | tuple[Any, ...] = ()
+    colour: Colour | Literal["red"] = "red"
+
+
+class Writing(pydantic.BaseModel):
+    user_id: int = pydantic.Field(serialization_alias="userId")
+
+
+class Camel(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(alias_generator=pydantic.AliasGenerator(serialization_alias=to_camel))
+
+    user_id: int
+
+
+class Reading(pydantic.BaseModel):
+    user_id: int = pydantic.Field(validation_alias="userId")
+
+
+class Pathed(pydantic.BaseModel):
+    user_id: int = pydantic.Field(validation_alias=pydantic.AliasPath("user", 0))
+
+
+class Around(pydantic.BaseModel):
+    of: Writing
+
+
+class Closed(Aliased):
+    model_config = pydantic.ConfigDict(extra="forbid")
+
+
+class MadeAnew(pydantic.BaseModel):
+    _id: str = pydantic.PrivateAttr(default_factory=lambda: uuid4().hex)
+    _number: int = pydantic.PrivateAttr(default_factory=MADE.__next__)
 
 
 class Page(pydantic.BaseModel, Generic[T]):
@@ -227,6 +274,11 @@ class Hidden:
 
 
 @attrs.define
+class Collecting:
+    _names: list[str] = attrs.field(factory=list, init=False)
+
+
+@attrs.define
 class Counting:
     number: int
 
@@ -255,6 +307,12 @@ def unchecked(kind: Any, **values: Any) -> Any:
     return kind.model_construct(**values)
 
 
+def filled(holder: Any) -> Any:
+    """The object with a name in the list that it has made for itself."""
+    (holder._names if hasattr(holder, "_names") else holder.names).append("x")
+    return holder
+
+
 UNDERSCORE = "would not arrive, as attributes with an underscore are not stored: make it an ordinary field"
 CHANGED = "would arrive changed, as {0} reads something else than it writes \\(see its aliases, serializers and"
 EXCLUDED = r"would not arrive, as Excluding excludes it \(exclude=True\): make it an ordinary field"
@@ -281,6 +339,15 @@ LOST: dict[str, tuple[Any, Any, str]] = {
     "derived by key": (Holder, Holder(one=Base(id=1), by_key={7: Derived(id=1)}), r"one.by_key\[7\]: is a Derived"),
     "union": (Either, Either(price=Decimal(1)), "one.price: " + CHANGED.format("Either")),
     "derived of attrs": (Parcel, Heavy(), "one: is a Heavy and would arrive as a Parcel"),
+    "private, filled": (Private, Private().holding("_cache", {"a": 1}), f"one._cache: {UNDERSCORE}"),
+    "excluded, filled": (Excluding, filled(Excluding()), f"one.names: {EXCLUDED}"),
+    "private of attrs, filled": (Collecting, filled(Collecting()), f"one._names: {UNDERSCORE}"),
+    "looks like a UUID": (Choosing, Choosing(id=str(UUID(int=1))), "one.id: is a str and would arrive as an UUID"),
+    "looks like a time": (Choosing, Choosing(at=AT.isoformat()), "one.at: is a str and would arrive as a datetime"),
+    "looks like a number": (Choosing, Choosing(price="12.50"), "one.price: is a str and would arrive as a Decimal"),
+    "looks like a model": (Choosing, unchecked(Choosing, shape={"id": 1}), "one.shape: is a dict and would .* a Base"),
+    "looks like a list": (Choosing, Choosing(all=(1, 2)), "one.all: is a tuple and would arrive as a list"),
+    "looks like one in a list": (Choosing, Choosing(ids=["", str(UUID(int=1))]), r"one.ids\[1\]: is a str and would"),
     "underscore of attrs": (Hidden, Hidden(token="y"), f"one._token: {UNDERSCORE}"),
     "post_init of attrs": (Counting, Counting(1), "one.number: " + CHANGED.format("Counting")),
     "model in attrs in a dataclass": (
@@ -307,6 +374,30 @@ def test_as_a_result_it_is_not_storable(kind: Any, given: Any, said: str) -> Non
         task.encode_result(given)
 
 
+UNREAD: dict[str, tuple[Any, Any, str]] = {
+    "written under an alias": (Writing, Writing(user_id=1), "one.user_id: " + CHANGED.format("Writing")),
+    "written under a made alias": (Camel, Camel(user_id=1), "one.user_id: " + CHANGED.format("Camel")),
+    "read under an alias": (Reading, Reading(userId=1), "one.user_id: " + CHANGED.format("Reading")),  # type: ignore[call-arg]
+    "read under a path": (
+        Pathed, Pathed.model_validate({"user": [1]}), "one.user_id: " + CHANGED.format("Pathed"),
+    ),
+    "written under an alias, inside": (list[Around], [Around(of=Writing(user_id=1))], r"one\[0\].of.user_id: would"),
+    "alias where nothing else may be": (Closed, Closed(no=1), "one.number: " + CHANGED.format("Closed")),  # type: ignore[call-arg]
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("codec", CODECS, ids=lambda codec: codec.name)
+@pytest.mark.parametrize(("kind", "given", "said"), UNREAD.values(), ids=UNREAD)
+def test_a_model_that_cannot_be_read_by_its_aliases_is_refused(kind: Any, given: Any, said: str, codec: Codec) -> None:
+    with pytest.raises(InvalidArguments, match=f"^send: argument {said}"):
+        new_task(kind, codec).job(given)
+
+
+def test_values_by_name_are_told_the_alias() -> None:
+    with pytest.raises(InvalidArguments, match=r"^send: argument one.userId: field required"):
+        new_task(Reading).job({"user_id": 1})
+
+
 FINE: dict[str, tuple[Any, Any]] = {
     "everything": (Everything, Everything()),
     "no secret": (Login, Login(name="a", password=pydantic.SecretStr(""))),
@@ -314,7 +405,14 @@ FINE: dict[str, tuple[Any, Any]] = {
     "alias both ways": (AliasedBothWays, AliasedBothWays(number=1)),
     "alias left out": (Aliased, Aliased()),
     "nothing excluded": (Excluding, Excluding(tags=["a"])),
-    "nothing private": (Private, Private(number=2).holding("_cache", {"a": 1})),
+    "nothing private": (Private, Private(number=2).holding("_lock", threading.Lock())),
+    "private objects": (Private, Private().holding("_cache", {"a": ByIdentity("x")})),
+    "private, made anew": (MadeAnew, MadeAnew()),
+    "excluded, made anew": (Excluding, Excluding()),
+    "plain of a union, as text": (Choosing, Choosing(id="x", at="now", price="many", shape=Base(id=1), all=[1])),
+    "plain where the union is of others": (Choosing, unchecked(Choosing, only=str(UUID(int=1)))),
+    "a tuple in an open choice": (Choosing, Choosing(open={"a": (1, 2)})),
+    "a literal or an enum": (Choosing, Choosing(colour="red")),
     "serialized default": (Serializing, Serializing()),
     "whole": (Holder, Holder(one=Base(id=1), all=[Base(id=2)], by_key={1: Base(id=3)})),
     "text of a union": (Either, Either(price="1")),
