@@ -221,11 +221,7 @@ def test_a_default_made_from_the_object_is_refused_in_own_words() -> None:
     @attrs.define
     class Doubled:
         one: int = 1
-        two: int = attrs.field()
-
-        @two.default
-        def _double(self) -> int:
-            return 2 * self.one
+        two: int = attrs.field(default=attrs.Factory(lambda self: 2 * self.one, takes_self=True))
 
     def send(to: Any) -> None: ...
 
@@ -246,7 +242,7 @@ def test_a_union_of_models_is_taken_as_a_model() -> None:
     @new_app().task
     def taken(one: LineOrLoose) -> None: ...
 
-    arriving = taken.decode("json", taken.job(LineOrLoose(LINE)).insert.args)
+    arriving = taken.decode("json", taken.job(LineOrLoose(LINE)).spec.args)
     assert arriving == {"one": LineOrLoose(LINE)}
 
 

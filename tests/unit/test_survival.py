@@ -147,6 +147,7 @@ class Choosing(pydantic.BaseModel):
     all: list[int] | tuple[int, ...] = []
     ids: list[UUID | str] | None = None
     only: UUID | int = 0
+    by_name: dict[str, UUID] | None = None
     open: dict[str, Any] | tuple[Any, ...] = ()
     colour: Colour | Literal["red"] = "red"
 
@@ -175,6 +176,16 @@ class Around(pydantic.BaseModel):
 
 class Closed(Aliased):
     model_config = pydantic.ConfigDict(extra="forbid")
+
+
+class Tolerant(Aliased):
+    other: int = 0
+
+
+class ByName(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(populate_by_name=True)
+
+    number: int = pydantic.Field(validation_alias="no")
 
 
 class MadeAnew(pydantic.BaseModel):
@@ -342,7 +353,7 @@ LOST: dict[str, tuple[Any, Any, str]] = {
     "private, filled": (Private, Private().holding("_cache", {"a": 1}), f"one._cache: {UNDERSCORE}"),
     "excluded, filled": (Excluding, filled(Excluding()), f"one.names: {EXCLUDED}"),
     "private of attrs, filled": (Collecting, filled(Collecting()), f"one._names: {UNDERSCORE}"),
-    "looks like a UUID": (Choosing, Choosing(id=str(UUID(int=1))), "one.id: is a str and would arrive as an UUID"),
+    "looks like a UUID": (Choosing, Choosing(id=str(UUID(int=1))), "one.id: is a str and would arrive as a UUID"),
     "looks like a time": (Choosing, Choosing(at=AT.isoformat()), "one.at: is a str and would arrive as a datetime"),
     "looks like a number": (Choosing, Choosing(price="12.50"), "one.price: is a str and would arrive as a Decimal"),
     "looks like a model": (Choosing, unchecked(Choosing, shape={"id": 1}), "one.shape: is a dict and would .* a Base"),
@@ -393,6 +404,12 @@ def test_a_model_that_cannot_be_read_by_its_aliases_is_refused(kind: Any, given:
         new_task(kind, codec).job(given)
 
 
+@pytest.mark.parametrize("given", [unchecked(Tolerant, other="x"), unchecked(ByName, number="x")])
+def test_aliases_are_not_blamed_for_what_they_do_not_break(given: Any) -> None:
+    with pytest.raises(InvalidArguments, match=r"^send: argument one.\w+: input should be a valid integer"):
+        new_task(type(given)).job(given)
+
+
 def test_values_by_name_are_told_the_alias() -> None:
     with pytest.raises(InvalidArguments, match=r"^send: argument one.userId: field required"):
         new_task(Reading).job({"user_id": 1})
@@ -411,6 +428,7 @@ FINE: dict[str, tuple[Any, Any]] = {
     "excluded, made anew": (Excluding, Excluding()),
     "plain of a union, as text": (Choosing, Choosing(id="x", at="now", price="many", shape=Base(id=1), all=[1])),
     "plain where the union is of others": (Choosing, unchecked(Choosing, only=str(UUID(int=1)))),
+    "plain where a key is plain": (Choosing, unchecked(Choosing, by_name={"a": str(UUID(int=1))})),
     "a tuple in an open choice": (Choosing, Choosing(open={"a": (1, 2)})),
     "a literal or an enum": (Choosing, Choosing(colour="red")),
     "serialized default": (Serializing, Serializing()),

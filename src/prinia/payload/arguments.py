@@ -13,8 +13,8 @@ from prinia.payload.codec import describe, naive_time_in
 from prinia.payload.coding import ARGUMENTS_JSON, JSON, Coder, shown_name
 from prinia.payload.models import is_model, load
 from prinia.payload.signature import Signature
-from prinia.payload.storable import NAIVE, find_culprit
-from prinia.payload.survival import find_changes, may_change
+from prinia.payload.storable import find_culprit
+from prinia.payload.survival import find_changes, find_unread, may_change
 from prinia.payload.times import Check, allows_naive, naive_check, nodes
 
 
@@ -64,7 +64,7 @@ class Arguments:
         try:
             arriving = self._decode(data) if coder is ARGUMENTS_JSON else coder.decode(data, self._struct)
         except Exception as error:  # user types may raise anything
-            raise self._invalid(describe(error)) from None
+            raise self._invalid(self._unread(given) or describe(error)) from None
         if self._naive or self._untyped:
             self._refuse_naive_times(given, arriving, data)
         if self._fragile:
@@ -106,7 +106,7 @@ class Arguments:
             for name in self._untyped:
                 value = getattr(given, name)
                 if value is not UNSET and (culprit := find_culprit(value, naive=True)):
-                    raise self._invalid(f"$.{name}{culprit.path[1:]}: {culprit.reason}")
+                    raise self._invalid(f"$.{name}{str(culprit)[1:]}")
 
     def _refuse_changes(self, given: Any, arriving: Any) -> None:
         for name in self._fragile:
@@ -114,11 +114,18 @@ class Arguments:
             if value is not UNSET and (culprit := next(find_changes(value, getattr(arriving, name), name), None)):
                 raise self._invalid(f"$.{culprit}")
 
+    def _unread(self, given: Any) -> str | None:
+        """What to say when it is a model's aliases that keep it from being read."""
+        for name in self._fragile:
+            if culprit := find_unread(getattr(given, name)):
+                return f"$.{name}{str(culprit)[1:]}"
+        return None
+
     def _refuse_naive_parts(self, arriving: Any) -> None:
         for name, check in self._naive:
             value = getattr(arriving, name)
-            if value is not UNSET and (path := check(value, name)):
-                raise self._invalid(f"$.{path}: {NAIVE}")
+            if value is not UNSET and (culprit := check(value, name)):
+                raise self._invalid(f"$.{culprit}")
 
     def _too_large(self, data: bytes, coder: Coder) -> PayloadTooLarge:
         return PayloadTooLarge(
@@ -154,13 +161,25 @@ def _inspect(task: str, signature: Signature) -> dict[str, msgspec.inspect.Type]
         try:
             found[name] = msgspec.inspect.type_info(hint)
         except Exception as error:  # names in nested classes are resolved here, and may raise anything
-            raise TaskDefinitionError(f"{task}: parameter {name}: {error}") from error
+            raise TaskDefinitionError(f"{task}: parameter {name}: {_told(str(error))}") from error
         for node in nodes(found[name]):
             if isinstance(node, msgspec.inspect.CustomType | msgspec.inspect.ExtType) and not is_model(
                 getattr(node, "cls", None)
             ):
                 raise TaskDefinitionError(_unknown_type(task, name, getattr(node, "cls", type(node))))
     return found
+
+
+def _told(text: str) -> str:
+    """msgspec's words for a type that it does not know, or better ones."""
+    if "takes_self" in text:
+        return (
+            "a class of attrs in it has a default that is made from the object itself (@x.default), which cannot be "
+            "read back: give it a plain default, or an attrs.Factory of a function that takes no self"
+        )
+    if "custom type" in text:
+        return f"{text}. A union of pydantic models can be taken as a model: class Pet(RootModel[Cat | Dog]): ..."
+    return text
 
 
 def _unknown_type(task: str, parameter: str, kind: type) -> str:

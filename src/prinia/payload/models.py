@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import msgspec
@@ -51,21 +51,35 @@ def _first_of(error: Any) -> str:
 
 
 class Held(NamedTuple):
-    """A field of a model, or a private attribute, whose ``type`` is None. ``anew`` when it has a default_factory."""
+    """A field of a model, or a private attribute, whose ``type`` is None. ``factory`` is its default_factory."""
 
     name: str
     type: Any
     excluded: bool
-    anew: bool
+    factory: Callable[[], object] | None
 
 
 def held(kind: Any) -> Iterator[Held]:
-    """What models of a class hold, private attributes aside that nobody can give as each model makes its own."""
+    """What models of a class hold: the fields, then the private attributes."""
     for name, field in kind.model_fields.items():
-        yield Held(name, field.annotation, bool(field.exclude), field.default_factory is not None)
+        yield Held(name, field.annotation, bool(field.exclude), field.default_factory)
     for name, private in kind.__private_attributes__.items():
-        if private.default_factory is None:
-            yield Held(name, None, excluded=False, anew=False)
+        yield Held(name, None, excluded=False, factory=private.default_factory)
+
+
+def unread_field(kind: Any) -> str | None:
+    """The first field that a class of models writes under a name that it cannot read; None when there is none."""
+    forbids = kind.model_config.get("extra") == "forbid"
+    by_name = any(kind.model_config.get(setting) for setting in ("populate_by_name", "validate_by_name"))
+    for name, field in kind.model_fields.items():
+        alias = field.validation_alias
+        read = list(getattr(alias, "choices", [alias]))  # one name, or AliasChoices
+        if alias is None or by_name:
+            read.append(name)
+        needed = (field.is_required() or forbids) and not field.exclude
+        if needed and (field.serialization_alias or name) not in read:
+            return str(name)
+    return None
 
 
 def get(model: Any, name: str, default: object) -> Any:

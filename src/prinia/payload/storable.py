@@ -21,13 +21,14 @@ _TOO_DEEP = "is nested too deeply, or contains itself"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Culprit:
-    """One thing that cannot be stored: its path from the root (``$``), and what is wrong with it."""
+    """One thing that cannot be stored: its path from the root (``$``), what is wrong with it, and what to do."""
 
     path: str
     reason: str
+    advice: str = ""
 
     def __str__(self) -> str:
-        return f"{self.path}: {self.reason}"
+        return f"{self.path}: {self.reason}{self.advice}"
 
 
 def find_culprit(value: object, *, nul: bool = False, naive: bool = False) -> Culprit | None:
@@ -51,21 +52,33 @@ def explain_failure(value: object, error: Exception, encode: Callable[[Any], obj
 
 
 def _find(value: object, judge: Callable[[object], str | None], *, live: bool = False) -> Culprit | None:
+    try:
+        for path, part, is_leaf in walk(value, live=live):
+            if isinstance(part, Mapping):
+                for key in part:
+                    if reason := judge(key):
+                        return Culprit(path, f"the key {_short(key)} {reason}", _advice(key, reason))
+            if is_leaf and (reason := judge(part)):
+                return Culprit(path, reason, _advice(part, reason))
+    except RecursionError:
+        return Culprit("$", _TOO_DEEP)
+    return None
+
+
+def walk(value: object, *, live: bool) -> Iterator[tuple[str, object, bool]]:
+    """Each part of ``value``, in reading order, with its path, and whether there is nothing in it.
+
+    ``live`` looks into models as they are, not as they are dumped. Raises `RecursionError` for what contains itself.
+    """
     stack: list[tuple[int, str, object]] = [(0, "$", value)]
     while stack:
         depth, path, part = stack.pop()
         if depth > _DEEPEST:
-            return Culprit("$", _TOO_DEEP)
-        if isinstance(part, Mapping):
-            for key in part:
-                if reason := judge(key):
-                    return Culprit(path, f"the key {_short(key)} {reason}")
+            raise RecursionError(_TOO_DEEP)
         children = _children(part, live)
+        yield path, part, children is None
         if children is not None:
             stack.extend(reversed([(depth + 1, path + step, child) for step, child in children]))
-        elif reason := judge(part):
-            return Culprit(path, reason)
-    return None
 
 
 def plain(value: object) -> object:
@@ -130,7 +143,8 @@ def _short(value: object) -> str:
 
 def article(word: str) -> str:
     """The word after its "a" or "an"."""
-    return f"an {word}" if word[0] in "aeiouAEIOU" else f"a {word}"
+    # No vowel is heard in User, UUID or Unit.
+    return f"an {word}" if word[0] in "aeioAEIO" else f"a {word}"
 
 
 def _type_name(value: object) -> str:
@@ -154,7 +168,23 @@ def _naive_reason(leaf: object) -> str | None:
 
 
 #: What is said of a time without a time zone.
-NAIVE = "has no time zone; write for example datetime.now(timezone.utc)"
+NAIVE = "has no time zone"
+
+
+def _advice(value: object, reason: str) -> str:
+    if reason != NAIVE:
+        return ""
+    if isinstance(value, datetime.datetime):
+        return "; write for example datetime.now(timezone.utc)"
+    return (
+        "; write for example time(9, 30, tzinfo=timezone.utc), or annotate a parameter, or a field of a dataclass, as "
+        "Annotated[time, msgspec.Meta(tz=False)]"
+    )
+
+
+def naive_culprit(value: datetime.datetime | datetime.time, path: str) -> Culprit | None:
+    """The time as a culprit if it has no time zone."""
+    return Culprit(path, NAIVE, _advice(value, NAIVE)) if is_naive(value) else None
 
 
 def is_naive(value: datetime.datetime | datetime.time) -> bool:

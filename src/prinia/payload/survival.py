@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import collections.abc as abc
 import dataclasses
+import types
 import typing
 from collections.abc import Callable, Iterator, Mapping, Set
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from functools import lru_cache
 from typing import Any
+from uuid import UUID
 
 import msgspec
 
 from prinia.payload import models
-from prinia.payload.storable import Culprit, article, find_culprit
+from prinia.payload.storable import Culprit, article, find_culprit, walk
 from prinia.payload.times import nodes
 
 _SCALARS = (str, int, float, bool, type(None))
@@ -28,6 +31,8 @@ _OPEN: tuple[Any, ...] = (
     Any, object, abc.Mapping, abc.MutableMapping, abc.Iterable, abc.Collection, abc.Sequence, abc.MutableSequence,
     abc.Set, abc.MutableSet,
 )  # fmt: skip
+#: What two of which are the same when they are equal, wherever they come from.
+_DATA = (*_SCALARS, bytes, bytearray, Decimal, date, UUID)
 _CONTAINERS = (dict, list, tuple, set, frozenset)
 _MISSING = object()
 
@@ -37,13 +42,15 @@ class _Member:
     """One thing that objects of a class hold.
 
     ``open`` when its type leaves open what it is, so that it arrives as plain values; ``lost`` says why it would arrive
-    changed if it does, and what to do. ``anew``: unless it was given, each object makes its own.
+    changed if it does, and what to do. ``choices`` are the types that a union in its type allows. With a ``factory``
+    each object makes its own, unless it was given.
     """
 
     name: str
     open: bool
     lost: str
-    anew: bool = False
+    choices: frozenset[Any] = frozenset()
+    factory: Callable[[], object] | None = None
 
 
 # Not frozen: many are made for each job, and setting the fields of a frozen one takes three times as long.
@@ -102,9 +109,23 @@ def _parts(pair: _Pair) -> list[_Pair] | Culprit:
     kind: Any = type(pair.given)
     other: Any = type(pair.arriving)
     look = _look_of(kind)
+    if kind is not other and _has_choice(pair):
+        return Culprit(
+            pair.path,
+            f"is {article(kind.__name__)} and would arrive as {article(other.__name__)}, as its type allows both: "
+            f"annotate it as one of them",
+        )
     if look is not None and look is _look_of(other):
         return look(pair)
     return _leaf(pair) or []
+
+
+def _has_choice(pair: _Pair) -> bool:
+    """Whether a plain value is meant to be that, although it arrives as something else that its type allows."""
+    kind, other = type(pair.given), type(pair.arriving)
+    if pair.arriving is _MISSING or kind not in _PLAIN or other in (_PLAIN if pair.member.open else _SCALARS):
+        return False
+    return not pair.member.choices.isdisjoint((kind, Any, object))
 
 
 @lru_cache(maxsize=1000)
@@ -135,12 +156,30 @@ def _fields(pair: _Pair) -> list[_Pair] | Culprit:
     pairs = []
     for member in _members(kind):
         value, other_value = get(given, member.name, _MISSING), get(arriving, member.name, _MISSING)
-        made = member.anew and member.name not in given.model_fields_set
-        if not (value is _MISSING or made or _done(value, other_value)):
+        if not (value is _MISSING or _done(value, other_value) or _is_own(given, member, value, other_value)):
             pairs.append(_Pair(value, other_value, f"{pair.path}.{member.name}", member))
     if extra := getattr(given, "__pydantic_extra__", None):
         pairs.append(_Pair(extra, arriving.__pydantic_extra__ or {}, pair.path, _EXTRA))
     return pairs
+
+
+def _is_own(holder: object, member: _Member, value: object, arriving: object) -> bool:
+    """Whether ``value`` is what its holder has made for itself: a lock, an id, a time. Data put in later is not."""
+    if member.factory is None or member.name in getattr(holder, "model_fields_set", ()):
+        return False
+    try:
+        return not _is_data(value) or bool(member.factory() != arriving)  # which makes another one each time
+    except Exception:  # user code may raise anything, or takes what nobody has here
+        return True
+
+
+def _is_data(value: Any) -> bool:
+    """Whether a value is plain all through, so that == tells whether it is the same."""
+    if isinstance(value, Mapping):
+        return all(_is_data(key) and _is_data(part) for key, part in value.items())
+    if isinstance(value, list | tuple | Set):
+        return all(map(_is_data, value))
+    return isinstance(value, _DATA)
 
 
 def _items(pair: _Pair) -> list[_Pair] | Culprit:
@@ -190,7 +229,7 @@ def _leaf(pair: _Pair) -> Culprit | None:
     given, arriving, member = pair.given, pair.arriving, pair.member
     if member.open:
         if naive := find_culprit(given, naive=True):
-            return Culprit(pair.path + naive.path[1:], naive.reason)
+            return dataclasses.replace(naive, path=pair.path + naive.path[1:])
         if type(arriving) in _PLAIN and type(given) not in _PLAIN and not _is_secret(given):
             return None
     # Plain values in a field of another type were made to what the type says.
@@ -229,37 +268,65 @@ def _members(kind: Any) -> list[_Member]:
     """What objects of a class hold, apart from what the class says is made anew in each, or is no part of its value."""
     if models.is_model(kind):
         return [
-            _member(kind, field.name, field.type, excluded=field.excluded, anew=field.excluded and field.anew)
+            _member(kind, field.name, field.type, excluded=field.excluded, factory=field.factory)
             for field in models.held(kind)
         ]
     hints = _hints(kind)
-    return [_member(kind, name, hints.get(name)) for name in _names(kind)]
+    return [_member(kind, name, hints.get(name), factory=factory) for name, factory in _names(kind)]
 
 
-def _member(kind: type, name: str, hint: Any, *, excluded: bool = False, anew: bool = False) -> _Member:
+def _member(
+    kind: type, name: str, hint: Any, *, excluded: bool = False, factory: Callable[[], object] | None = None
+) -> _Member:
     if excluded:
-        return _Member(
-            name, False, f"would not arrive, as {kind.__name__} excludes it (exclude=True): {_INSTEAD}", anew
-        )
+        lost = f"would not arrive, as {kind.__name__} excludes it (exclude=True): {_INSTEAD}"
+        return _Member(name, False, lost, factory=factory)
     if name.startswith("_") and not (dataclasses.is_dataclass(kind) or issubclass(kind, msgspec.Struct)):
-        return _Member(name, False, f"would not arrive, as attributes with an underscore are not stored: {_INSTEAD}")
-    return _Member(
-        name,
-        is_open(hint),
+        lost = f"would not arrive, as attributes with an underscore are not stored: {_INSTEAD}"
+        return _Member(name, False, lost, factory=factory)
+    own = None if models.is_model(kind) else factory
+    return _Member(name, is_open(hint), _changed(kind), frozenset(_choices(hint)), own)
+
+
+def _changed(kind: type) -> str:
+    return (
         f"would arrive changed, as {kind.__name__} reads something else than it writes (see its aliases, serializers "
-        f"and validators): change {kind.__name__}, or give plain values",
+        f"and validators): change {kind.__name__}, or give plain values"
     )
 
 
-def _names(kind: Any) -> Iterator[str]:
+def _names(kind: Any) -> Iterator[tuple[str, Callable[[], object] | None]]:
+    """The names of the parts of an object's value. With each the factory of one that only the object itself makes."""
     if issubclass(kind, msgspec.Struct):
-        yield from kind.__struct_fields__
+        yield from ((name, None) for name in kind.__struct_fields__)
     elif dataclasses.is_dataclass(kind):
-        yield from (field.name for field in dataclasses.fields(kind) if field.compare)
+        yield from ((field.name, None) for field in dataclasses.fields(kind) if field.compare)
     else:
         for field in kind.__attrs_attrs__:
-            if field.eq and (field.init or not hasattr(field.default, "factory")):
-                yield field.name
+            if field.eq:
+                yield field.name, None if field.init else getattr(field.default, "factory", None)
+
+
+def _choices(hint: Any, in_union: bool = False) -> Iterator[Any]:
+    """The types that are members of a union somewhere in a type."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is typing.Annotated:
+        yield from _choices(arguments[0], in_union)
+    else:
+        is_union = origin in (typing.Union, types.UnionType)
+        if in_union and not is_union:
+            yield origin or hint
+        for argument in arguments:
+            yield from _choices(argument, is_union)
+
+
+def find_unread(given: object) -> Culprit | None:
+    """The first model in ``given`` that cannot be read again, as its aliases for reading are not those for writing."""
+    for path, part, _ in walk(given, live=True):
+        kind = type(part)
+        if models.is_model(kind) and (field := models.unread_field(kind)):
+            return Culprit(f"{path}.{field}", _changed(kind))
+    return None
 
 
 def _hints(kind: type) -> dict[str, Any]:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeAlias
 
 from msgspec import inspect as info
 
-from prinia.payload.storable import find_culprit, is_naive
+from prinia.payload.storable import Culprit, find_culprit, naive_culprit
 
-#: Given a decoded value and its path, the path of the first naive time in it, or None.
-Check = Callable[[Any, str], str | None]
+#: Given a decoded value and its path, the first naive time in it, or None.
+Check = Callable[[Any, str], Culprit | None]
 
 _PYTHON_TYPES: dict[type[info.Type], type] = {
     info.DateTimeType: datetime.datetime,
@@ -89,7 +90,7 @@ class _Compiler:
             case info.Metadata(type=inner):
                 return self.compile(inner)
             case info.DateTimeType() | info.TimeType():
-                return lambda value, path: path if is_naive(value) else None
+                return lambda value, path: naive_culprit(value, path)
             case info.CustomType():
                 return _in_model
             case info.ListType() | info.SetType() | info.FrozenSetType() | info.VarTupleType():
@@ -109,7 +110,7 @@ class _Compiler:
         # msgspec allows no two members whose decoded values have the same Python type.
         choices = [(_python_type(member), check) for member in node.types if (check := self.compile(member))]
 
-        def check_union(value: Any, path: str) -> str | None:
+        def check_union(value: Any, path: str) -> Culprit | None:
             return next((check(value, path) for kind, check in choices if isinstance(value, kind)), None)
 
         return check_union
@@ -126,7 +127,7 @@ class _Compiler:
             if (check := self.compile(field.type)) is not None
         ]
 
-        def check_fields(value: Any, path: str) -> str | None:
+        def check_fields(value: Any, path: str) -> Culprit | None:
             for name, shown, check in checks:
                 part = get(value, name, None)
                 if part is not None and (found := check(part, f"{path}.{shown}")):
@@ -144,13 +145,13 @@ def _python_type(node: info.Type) -> type:
     return _PYTHON_TYPES.get(type(node), own)
 
 
-def _in_model(value: Any, path: str) -> str | None:
+def _in_model(value: Any, path: str) -> Culprit | None:
     culprit = find_culprit(value, naive=True)
-    return path + culprit.path[1:] if culprit else None
+    return dataclasses.replace(culprit, path=path + culprit.path[1:]) if culprit else None
 
 
 def _each(check: Check | None) -> Check:
-    def check_each(value: Any, path: str) -> str | None:
+    def check_each(value: Any, path: str) -> Culprit | None:
         if check is None:
             return None
         return next((found for index, part in enumerate(value) if (found := check(part, f"{path}[{index}]"))), None)
@@ -159,7 +160,7 @@ def _each(check: Check | None) -> Check:
 
 
 def _members(checks: list[Check | None]) -> Check:
-    def check_members(value: Any, path: str) -> str | None:
+    def check_members(value: Any, path: str) -> Culprit | None:
         pairs = enumerate(zip(value, checks, strict=True))
         return next((found for i, (part, check) in pairs if check and (found := check(part, f"{path}[{i}]"))), None)
 
@@ -167,7 +168,7 @@ def _members(checks: list[Check | None]) -> Check:
 
 
 def _items(key_check: Check | None, value_check: Check | None) -> Check:
-    def check_items(value: Any, path: str) -> str | None:
+    def check_items(value: Any, path: str) -> Culprit | None:
         for key, part in value.items():
             step = f"{path}[{key!r}]"
             found = (key_check and key_check(key, step)) or (value_check and value_check(part, step))
