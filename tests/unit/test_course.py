@@ -134,10 +134,9 @@ def test_steps_get_smaller_until_one_in_the_way_holds_up_itself_alone() -> None:
 
 def test_an_error_says_how_far_it_had_come() -> None:
     course = Course(CANCEL, select(queue="email"), by="Ada")
+    assert course.next() is not None
+    course.answer(Batch(matched=[1], changed=1, after=1))
     with pytest.raises(StorageUnavailable) as caught, course.told():
-        assert course.next() is not None
-        course.answer(Batch(matched=[1], changed=1, after=1))
-        course.next()
         raise StorageUnavailable("gone")
     assert "had changed 1 jobs before" in caught.value.__notes__[0]
     with pytest.raises(StorageUnavailable) as caught, Course(CANCEL, select(ids=[1]), by="Ada").told():

@@ -290,7 +290,9 @@ class Worker:
             stop=asyncio.Event(),
             stop_now=asyncio.Event(),
             request_stop=request_stop,
-            worker=WorkerContext(name=self.name, instance=self._instance.id, _stop=request_stop),
+            worker=WorkerContext(
+                name=self.name, instance=self._instance.id, run=self._instance.run, _stop=request_stop
+            ),
             tried=tried,
             clock=self._clock,
             random=self._random,
