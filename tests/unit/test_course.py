@@ -136,6 +136,7 @@ def test_an_error_says_how_far_it_had_come() -> None:
     course = Course(CANCEL, select(queue="email"), by="Ada")
     assert course.next() is not None
     course.answer(Batch(matched=[1], changed=1, after=1))
+    course.next()
     with pytest.raises(StorageUnavailable) as caught, course.told():
         raise StorageUnavailable("gone")
     assert "had changed 1 jobs before" in caught.value.__notes__[0]
