@@ -7,12 +7,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, Unpack
 
 from prinia.colour import refuse_in_loop
-from prinia.connection import refuse_loose
 from prinia.errors import ConfigurationError, InvalidArguments, PayloadTooLarge
 from prinia.handle import Job, Jobs, ReadResult, Waiter
 from prinia.job import JobSpec, Pushed
 from prinia.middleware import Enqueuing
-from prinia.newjob import OR_NOT, WITHIN, NewJob, refuse_colour
+from prinia.newjob import NewJob, refuse_colour, refuse_loose_push
 from prinia.options import JobOptions
 from prinia.payload.coding import Codecs, shown_name
 from prinia.pending import Pending
@@ -168,7 +167,7 @@ class AppWithin:
 
         Raises as ``app.enqueue_many`` does, `ConnectionKindError` and `ConnectionUnusable`.
         """
-        refuse_loose(self._connection, WITHIN, strict=self._client.strict, instead=OR_NOT)
+        refuse_loose_push(self._connection, strict=self._client.strict)
         return self._client.many_within(self._connection, jobs)
 
     def enqueue_by_name(
@@ -180,7 +179,7 @@ class AppWithin:
         Raises as that does, `ConnectionKindError` and `ConnectionUnusable`.
         """
         job = self._registry.job(name, arguments, codec, options)
-        refuse_loose(self._connection, WITHIN, strict=self._client.strict, instead=OR_NOT)
+        refuse_loose_push(self._connection, strict=self._client.strict)
         return self._client.enqueue_within(self._connection, job)
 
     if not TYPE_CHECKING:  # type checkers know that there is no such method
@@ -218,7 +217,7 @@ class AppAWithin:
 
         Raises as ``app.aenqueue_many`` does, `ConnectionKindError` and `ConnectionUnusable`.
         """
-        refuse_loose(self._connection, WITHIN, strict=self._client.strict, instead=OR_NOT)
+        refuse_loose_push(self._connection, strict=self._client.strict)
         start = partial(self._client.amany_within, self._connection, jobs)
         return Pending("within(...).aenqueue_many(...)", start)
 
@@ -231,7 +230,7 @@ class AppAWithin:
         Raises as that does, `ConnectionKindError` and `ConnectionUnusable`.
         """
         job = self._registry.job(name, arguments, codec, options)
-        refuse_loose(self._connection, WITHIN, strict=self._client.strict, instead=OR_NOT)
+        refuse_loose_push(self._connection, strict=self._client.strict)
         start = partial(self._client.aenqueue_within, self._connection, job)
         return Pending(f"within(...).aenqueue_by_name({name!r}, ...)", start)
 

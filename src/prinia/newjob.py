@@ -16,9 +16,6 @@ from prinia.options import JobOptions, job_fields
 from prinia.payload.coding import Codecs
 from prinia.pending import Pending
 
-#: What is done on a caller's connection, and what else to write where that would commit at once.
-WITHIN, OR_NOT = "within()", ", or enqueue without within()"
-
 P = ParamSpec("P")
 R = TypeVar("R")
 Ro = TypeVar("Ro", covariant=True)
@@ -124,7 +121,7 @@ class Within(Generic[P, R]):
         Raises as ``task.enqueue`` does, `ConnectionKindError` and `ConnectionUnusable`.
         """
         job = self._job(*args, **kwargs)
-        refuse_loose(self._connection, WITHIN, strict=self._client.strict, instead=OR_NOT)
+        refuse_loose_push(self._connection, strict=self._client.strict)
         return self._client.enqueue_within(self._connection, job)
 
     if not TYPE_CHECKING:  # type checkers know that there is no such method
@@ -158,7 +155,7 @@ class AWithin(Generic[P, R]):
         Raises as ``task.aenqueue`` does, `ConnectionKindError` and `ConnectionUnusable`.
         """
         job = self._job(*args, **kwargs)
-        refuse_loose(self._connection, WITHIN, strict=self._client.strict, instead=OR_NOT)
+        refuse_loose_push(self._connection, strict=self._client.strict)
         start = partial(self._client.aenqueue_within, self._connection, job)
         return Pending(f"{job.spec.task}.within(...).aenqueue(...)", start)
 
@@ -174,3 +171,8 @@ def refuse_colour(asked: str, right: str) -> NoReturn:
     write = f"within(...).{right}(...)"
     kind, write = ("async", f"await {write}") if right.startswith("a") else ("blocking", write)
     raise ConnectionKindError(f"within(...).{asked}() on a connection that is {kind}: write {write}")
+
+
+def refuse_loose_push(connection: Any, *, strict: bool) -> None:
+    """`refuse_loose` for a push on a caller's connection, called where that is asked for."""
+    refuse_loose(connection, "within()", strict=strict, instead=", or enqueue without within()", above=3)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
@@ -75,7 +74,7 @@ def _mapping(retry: Mapping[Any, Any]) -> RetryRule:
 def _function(retry: Any) -> RetryRule:
     if not callable(retry) or isinstance(retry, type):
         raise InvalidOptions(f"retry={retry!r} {_RETRY_FORMS}")
-    if inspect.iscoroutinefunction(retry):
+    if how_it_runs(retry):
         raise InvalidOptions(
             "retry: the function must be a plain one: it is called between two jobs, and must be short"
         )

@@ -252,8 +252,7 @@ class Task(Generic[P, R]):
 
     def decode(self, codec: str, data: bytes) -> dict[str, object]:
         """Stored arguments by name, of the annotated types. Raises `DecodeError`, for an unknown codec too."""
-        coder = self._coder(codec)
-        return self._arguments.decode(data, coder)
+        return self._arguments.decode(data, self._coder(codec))
 
     def _coder(self, codec: str) -> Coder:
         if codec == "json":

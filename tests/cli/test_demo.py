@@ -27,10 +27,11 @@ DAMAGED = {"cut_off.py": "SyntaxError", "indented.py": "IndentationError", "not_
 
 
 def check_figures(figures: dict[str, Any], files: int | None = None) -> None:
+    failed = {one["file"]: one["attempts"] for one in figures["failed"]}
+    assert failed == dict.fromkeys(DAMAGED, 3), figures["failed"]
     assert figures["states"] == {"completed": figures["files"], "failed": 3}
     assert files is None or figures["files"] == files
     assert figures["workers"] in (1, 2)  # one may have been too late for anything
-    assert {one["file"]: one["attempts"] for one in figures["failed"]} == dict.fromkeys(DAMAGED, 3)
     for one in figures["failed"]:
         assert DAMAGED[one["file"]] in one["error"]
         assert f"({one['file']}, line " in one["error"]

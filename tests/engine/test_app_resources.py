@@ -14,18 +14,13 @@ from prinia import INJECTED, Prinia, ResourceError, WorkerContext
 from prinia.resources import Plan
 from prinia.worker.opened import Opened
 from tests.engine.kit import Shop, until
-from tests.engine.things import Pool, Session
+from tests.engine.things import Pool, Session, provide_pool
 
 
 class TestApp:
     async def test_is_opened_by_the_first_worker_and_closed_by_the_last(self, shop: Shop) -> None:
         steps: list[str] = []
-
-        @shop.app.provide(scope="app")
-        async def pool() -> AsyncIterator[Pool]:
-            steps.append("open")
-            yield Pool()
-            steps.append("close")
+        provide_pool(shop.app, "app", steps)
 
         seen: list[Pool] = []
 

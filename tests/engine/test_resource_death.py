@@ -13,7 +13,7 @@ from prinia.job import JobState
 from prinia.worker import Worker
 from tests.engine.heard import Heard
 from tests.engine.kit import Shop, until
-from tests.engine.things import Pool, Session, Settings
+from tests.engine.things import Pool, Session, Settings, provide_pool
 
 
 class Fuse:
@@ -295,12 +295,7 @@ class TestApp:
         self, shop: Shop, work: Callable[[str], Worker]
     ) -> None:
         steps: list[str] = []
-
-        @shop.app.provide(scope="app")
-        async def pool() -> AsyncIterator[Pool]:
-            steps.append("open")
-            yield Pool()
-            steps.append("close")
+        provide_pool(shop.app, "app", steps)
 
         async with work("neither"):
             assert steps == []

@@ -16,7 +16,7 @@ from prinia import INJECTED, Prinia, ResourceError, WorkerContext
 from prinia.job import JobState
 from prinia.worker import opened as opened_module
 from tests.engine.kit import Shop, until
-from tests.engine.things import BASE_ERRORS, Pool, Session, Settings, failing, kind
+from tests.engine.things import BASE_ERRORS, Pool, Session, Settings, failing, kind, provide_pool
 
 TENANT: ContextVar[str] = ContextVar("tenant", default="nobody")
 
@@ -42,12 +42,7 @@ class TestWorkerScope:
 
     async def test_lives_through_all_lives_of_its_worker(self, shop: Shop) -> None:
         steps: list[str] = []
-
-        @shop.app.provide
-        async def pool() -> AsyncIterator[Pool]:
-            steps.append("open")
-            yield Pool()
-            steps.append("close")
+        provide_pool(shop.app, "worker", steps)
 
         @shop.app.task(name="use")
         async def use(pool: Pool = INJECTED) -> None: ...

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
+from prinia import Prinia, Scope
+
 BASE_ERRORS = [ValueError, asyncio.CancelledError, KeyboardInterrupt, SystemExit, GeneratorExit]
 
 
@@ -20,6 +22,16 @@ class Session(Pool): ...
 
 
 class Settings(Pool): ...
+
+
+def provide_pool(app: Prinia, scope: Scope, steps: list[str]) -> None:
+    """A pool that writes down when it is opened and closed."""
+
+    @app.provide(scope=scope)
+    async def pool() -> AsyncIterator[Pool]:
+        steps.append("open")
+        yield Pool()
+        steps.append("close")
 
 
 def kind(error: type[BaseException]) -> str:

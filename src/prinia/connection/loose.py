@@ -9,7 +9,7 @@ from prinia.connection.kinds import carrier_of
 from prinia.errors import ConnectionUnusable
 
 
-def refuse_loose(connection: Any, what: str, *, strict: bool, instead: str = "", above: int = 2) -> None:
+def refuse_loose(connection: Any, what: str, *, strict: bool, instead: str = "", above: int) -> None:
     """Warn of a connection in autocommit and outside a transaction; when strict, raise `ConnectionUnusable`.
 
     ``what`` would be done on it, ``instead`` is what else to write; the line for the warning to show is so many frames

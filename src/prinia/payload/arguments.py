@@ -106,19 +106,19 @@ class Arguments:
             for name in self._untyped:
                 value = getattr(given, name)
                 if value is not UNSET and (culprit := find_culprit(value, naive=True)):
-                    raise self._invalid(f"$.{name}{str(culprit)[1:]}")
+                    raise self._invalid(str(culprit.under(f"$.{name}")))
 
     def _refuse_changes(self, given: Any, arriving: Any) -> None:
         for name in self._fragile:
             value = getattr(given, name)
-            if value is not UNSET and (culprit := next(find_changes(value, getattr(arriving, name), name), None)):
-                raise self._invalid(f"$.{culprit}")
+            if value is not UNSET and (culprit := next(find_changes(value, getattr(arriving, name)), None)):
+                raise self._invalid(str(culprit.under(f"$.{name}")))
 
     def _unread(self, given: Any) -> str | None:
         """What to say when it is a model's aliases that keep it from being read."""
         for name in self._fragile:
             if culprit := find_unread(getattr(given, name)):
-                return f"$.{name}{str(culprit)[1:]}"
+                return str(culprit.under(f"$.{name}"))
         return None
 
     def _refuse_naive_parts(self, arriving: Any) -> None:

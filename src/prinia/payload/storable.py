@@ -30,6 +30,10 @@ class Culprit:
     def __str__(self) -> str:
         return f"{self.path}: {self.reason}{self.advice}"
 
+    def under(self, path: str) -> Culprit:
+        """The same in a larger whole, where what was the root is at ``path``."""
+        return dataclasses.replace(self, path=path + self.path.removeprefix("$"))
+
 
 def find_culprit(value: object, *, nul: bool = False, naive: bool = False) -> Culprit | None:
     """The first part of ``value``, in reading order, that cannot be stored; None when all is fine.

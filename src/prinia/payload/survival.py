@@ -78,7 +78,7 @@ def returns_may_change(hint: Any) -> bool:
         return False
 
 
-def find_changes(given: object, arriving: object, path: str = "$") -> Iterator[Culprit]:
+def find_changes(given: object, arriving: object) -> Iterator[Culprit]:
     """The parts of ``given`` that are not what arrives, each with the reason and what to do, in reading order.
 
     What types leave open arrives as plain values: a tuple as a list, a datetime as a string, a model as a dict. A time
@@ -89,7 +89,7 @@ def find_changes(given: object, arriving: object, path: str = "$") -> Iterator[C
         next(find_changes(User(password=SecretStr("x")), User(password=SecretStr("**********"))))
         # $.password: is a secret, which is stored as asterisks: ...
     """
-    stack = [_Pair(given, arriving, path, _ROOT)]
+    stack = [_Pair(given, arriving, "$", _ROOT)]
     while stack:
         pair = stack.pop()
         parts = _parts(pair)
@@ -229,7 +229,7 @@ def _leaf(pair: _Pair) -> Culprit | None:
     given, arriving, member = pair.given, pair.arriving, pair.member
     if member.open:
         if naive := find_culprit(given, naive=True):
-            return dataclasses.replace(naive, path=pair.path + naive.path[1:])
+            return naive.under(pair.path)
         if type(arriving) in _PLAIN and type(given) not in _PLAIN and not _is_secret(given):
             return None
     # Plain values in a field of another type were made to what the type says.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import datetime
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeAlias
@@ -147,7 +146,7 @@ def _python_type(node: info.Type) -> type:
 
 def _in_model(value: Any, path: str) -> Culprit | None:
     culprit = find_culprit(value, naive=True)
-    return dataclasses.replace(culprit, path=path + culprit.path[1:]) if culprit else None
+    return culprit.under(path) if culprit else None
 
 
 def _each(check: Check | None) -> Check:

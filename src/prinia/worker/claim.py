@@ -96,9 +96,10 @@ class Claimer:
         self._found_at = clock.monotonic()
         self._started, self._started_at = 0, self._found_at
         self._suspects_from = 0.0
+        #: What was met that this worker does not know, and when that was last told.
         self._warned: dict[str, float] = {}
-        #: Whether jobs were met that this worker cannot run; and the latest were met in the last claim.
-        self._knows_less, self._met_others = False, False
+        #: Whether the last claim brought jobs that this worker cannot run.
+        self._met_others = False
         self._aside_until = 0.0
 
     def stop(self) -> None:
@@ -204,7 +205,7 @@ class Claimer:
             self._warned[what] = now
             log.warning("job %d needs %s, which this worker does not know; such jobs are left to others", job.id, what)
             self._announcer.unknown(job, what)
-        self._knows_less = self._met_others = True
+        self._met_others = True
         self._runner.finish(job, HandedBack(delay))
 
     async def _stand_aside(self) -> None:
@@ -291,7 +292,7 @@ class Claimer:
                 claim, room = await self._look(thorough=False)
                 if woken and claim.jobs and _plenty(claim, room):
                     await self._pass_on()
-                elif woken and not claim.jobs and self._knows_less:
+                elif woken and not claim.jobs and self._warned:
                     await self._stand_aside()
                 if not room or claim.jobs:
                     break

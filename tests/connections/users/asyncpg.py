@@ -24,9 +24,6 @@ class Asyncpg(AsyncUser):
     def open(self) -> None:
         self.within = self.call(self.connect)
 
-    def close(self) -> None:
-        self.run(self.within.close())
-
     def loosen(self) -> None:
         """It is loose outside a transaction."""
 

@@ -34,10 +34,6 @@ class User:
         """Connect."""
         raise NotImplementedError
 
-    def close(self) -> None:
-        """Disconnect."""
-        raise NotImplementedError
-
     def loosen(self) -> None:
         """From now on every statement commits by itself."""
         raise NotImplementedError
@@ -45,11 +41,14 @@ class User:
     def begin(self) -> None:
         """Begin a transaction where that takes anything."""
 
+    def close(self) -> None:
+        self.run(self.within.close())
+
     def commit(self) -> None:
-        raise NotImplementedError
+        self.run(self.within.commit())
 
     def rollback(self) -> None:
-        raise NotImplementedError
+        self.run(self.within.rollback())
 
     def execute(self, statement: str) -> None:
         raise NotImplementedError
@@ -70,8 +69,9 @@ class User:
     def is_async(self) -> bool:
         return is_async(self.within)
 
-    def run(self, awaitable: Awaitable[Any]) -> Any:
-        raise NotImplementedError
+    def run(self, answer: Any) -> Any:
+        """The answer of a call; who awaits, awaits it."""
+        return answer
 
     def fail(self) -> None:
         """Spoil the transaction."""
@@ -104,9 +104,9 @@ class AsyncUser(User):
         self._runner = asyncio.Runner()
         super().__init__(dsn)
 
-    def run(self, awaitable: Awaitable[Any]) -> Any:
+    def run(self, answer: Any) -> Any:
         async def on_loop() -> Any:
-            return await awaitable
+            return await answer
 
         return self._runner.run(on_loop())
 

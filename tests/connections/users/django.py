@@ -40,9 +40,6 @@ class Django(User):
 
         return DatabaseWrapper
 
-    def close(self) -> None:
-        self.within.close()
-
     def loosen(self) -> None:
         """It is loose outside an atomic block."""
 

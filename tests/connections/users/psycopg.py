@@ -18,17 +18,8 @@ class Psycopg(User):
     def open(self) -> None:
         self.within: psycopg.Connection[Any] = psycopg.connect(self.dsn, **self.options)
 
-    def close(self) -> None:
-        self.within.close()
-
     def loosen(self) -> None:
         self.within.autocommit = True
-
-    def commit(self) -> None:
-        self.within.commit()
-
-    def rollback(self) -> None:
-        self.within.rollback()
 
     def execute(self, statement: str) -> None:
         psycopg.Cursor(self.within).execute(statement.encode())
@@ -95,17 +86,8 @@ class PsycopgAsync(AsyncUser):
     def open(self) -> None:
         self.within = self.run(psycopg.AsyncConnection.connect(self.dsn, row_factory=dict_row))
 
-    def close(self) -> None:
-        self.run(self.within.close())
-
     def loosen(self) -> None:
         self.run(self.within.set_autocommit(True))
-
-    def commit(self) -> None:
-        self.run(self.within.commit())
-
-    def rollback(self) -> None:
-        self.run(self.within.rollback())
 
     def execute(self, statement: str) -> None:
         self.run(self.within.execute(statement.encode()))

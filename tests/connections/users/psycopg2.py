@@ -14,17 +14,8 @@ class Psycopg2(User):
     def open(self) -> None:
         self.within = psycopg2.connect(self.dsn, cursor_factory=psycopg2.extras.RealDictCursor)
 
-    def close(self) -> None:
-        self.within.close()
-
     def loosen(self) -> None:
         self.within.autocommit = True
-
-    def commit(self) -> None:
-        self.within.commit()
-
-    def rollback(self) -> None:
-        self.within.rollback()
 
     def execute(self, statement: str) -> None:
         with self.within.cursor() as cursor:

@@ -22,35 +22,26 @@ class SQLAlchemy(User):
     kind = "sqlalchemy-psycopg"
     driver = "psycopg"
 
-    def engine(self) -> sa.Engine:
+    def engine(self) -> Any:
         return sa.create_engine(f"postgresql+{self.driver}://", connect_args=self.parts, poolclass=sa.NullPool)
 
     def open(self) -> None:
         self.within: Any = self.engine().connect()
 
-    def close(self) -> None:
-        self.within.close()
-
     def loosen(self) -> None:
-        self.within.execution_options(isolation_level="AUTOCOMMIT")
-
-    def commit(self) -> None:
-        self.within.commit()
-
-    def rollback(self) -> None:
-        self.within.rollback()
+        self.run(self.within.execution_options(isolation_level="AUTOCOMMIT"))
 
     def execute(self, statement: str) -> None:
-        self.within.execute(sa.text(statement))
+        self.run(self.within.execute(sa.text(statement)))
 
     def savepoint(self) -> Any:
-        return self.within.begin_nested()
+        return self.run(self.within.begin_nested())
 
     def release(self, savepoint: Any) -> None:
-        savepoint.commit()
+        self.run(savepoint.commit())
 
     def undo(self, savepoint: Any) -> None:
-        savepoint.rollback()
+        self.run(savepoint.rollback())
 
 
 class SQLAlchemyPsycopg2(SQLAlchemy):
@@ -81,7 +72,7 @@ class SQLAlchemyScoped(SQLAlchemySession):
         self.within().bind = self.within().bind.execution_options(isolation_level="AUTOCOMMIT")
 
 
-class SQLAlchemyAsync(AsyncUser):
+class SQLAlchemyAsync(AsyncUser, SQLAlchemy):
     kind = "sqlalchemy-async-asyncpg"
     driver = "asyncpg"
 
@@ -95,31 +86,7 @@ class SQLAlchemyAsync(AsyncUser):
         return await self.engine().connect()
 
     def open(self) -> None:
-        self.within: Any = self.run(self._connect())
-
-    def close(self) -> None:
-        self.run(self.within.close())
-
-    def loosen(self) -> None:
-        self.run(self.within.execution_options(isolation_level="AUTOCOMMIT"))
-
-    def commit(self) -> None:
-        self.run(self.within.commit())
-
-    def rollback(self) -> None:
-        self.run(self.within.rollback())
-
-    def execute(self, statement: str) -> None:
-        self.run(self.within.execute(sa.text(statement)))
-
-    def savepoint(self) -> Any:
-        return self.run(self.within.begin_nested())
-
-    def release(self, savepoint: Any) -> None:
-        self.run(savepoint.commit())
-
-    def undo(self, savepoint: Any) -> None:
-        self.run(savepoint.rollback())
+        self.within = self.run(self._connect())
 
 
 class SQLAlchemyAsyncPsycopg(SQLAlchemyAsync):
