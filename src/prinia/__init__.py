@@ -57,7 +57,8 @@ from prinia.errors import (
     WorkerNotFound,
 )
 from prinia.events import Event, EventKind, Listener
-from prinia.handle import Job
+from prinia.explanation import Explanation, Reason, ReasonCode
+from prinia.handle import Finished, Job, Waiting
 from prinia.job import AttemptError, JobRecord, JobState
 from prinia.middleware import CallNext, Middleware
 from prinia.newjob import AWithin, NewJob, Within
@@ -108,8 +109,10 @@ __all__ = [
     "EnqueueError",
     "Event",
     "EventKind",
+    "Explanation",
     "Exponential",
     "Fail",
+    "Finished",
     "Fixed",
     "HealthError",
     "HookError",
@@ -146,6 +149,8 @@ __all__ = [
     "PriniaError",
     "ProcessDied",
     "QueueRecord",
+    "Reason",
+    "ReasonCode",
     "ResourceError",
     "ResultError",
     "ResultTimeout",
@@ -166,6 +171,7 @@ __all__ = [
     "TaskOptions",
     "Tasks",
     "UniqueBusy",
+    "Waiting",
     "Within",
     "WorkerContext",
     "WorkerNotFound",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import re
 import sys
 import threading
 from collections.abc import AsyncIterable, Coroutine, Iterable, Mapping, Sequence
@@ -16,9 +14,11 @@ from prinia.colour import refuse_in_loop
 from prinia.connection import AnyAsync, SyncConn, is_async
 from prinia.controlling import Controlling
 from prinia.discovery import check_modules, import_module
+from prinia.dsn import as_libpq, find_dsn
 from prinia.errors import ConfigurationError
 from prinia.events import Listener
-from prinia.handle import Job, check_id
+from prinia.explaining import Explaining
+from prinia.handle import Job, Waiting, check_id
 from prinia.hooks import Hooks
 from prinia.job import MAX_ARGS_BYTES
 from prinia.middleware import Enqueuing, Middleware
@@ -41,10 +41,9 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 _SCHEMA = "prinia"
-_VARIABLES = ("PRINIA_DATABASE_URL", "DATABASE_URL")
 
 
-class Prinia(Tasks, Hooks, Reading, Controlling, Retaining):
+class Prinia(Tasks, Hooks, Reading, Controlling, Retaining, Explaining):
     """A set of tasks and the PostgreSQL database in which their jobs live.
 
     ``dsn`` is a libpq URL, or ``embedded:./data`` for a server of its own; without it the environment's
@@ -90,7 +89,7 @@ class Prinia(Tasks, Hooks, Reading, Controlling, Retaining):
         _check_storage(storage)
         self.schema = schema
         self._given_dsn = dsn
-        self._listen_dsn = None if listen_dsn is None else _as_libpq("listen_dsn", listen_dsn.strip())
+        self._listen_dsn = None if listen_dsn is None else as_libpq("listen_dsn", listen_dsn.strip())
         self._storage = storage
         self._has_own_storage = storage is not None
         self._imports = check_modules("imports", imports)
@@ -121,17 +120,25 @@ class Prinia(Tasks, Hooks, Reading, Controlling, Retaining):
 
         Raises `ConfigurationError` when none is set, or when the app was given a storage of its own.
         """
-        if self._has_own_storage and self._given_dsn is None:
-            raise ConfigurationError(
-                f"this app was given a storage ({type(self._storage).__name__}): it has no database URL, and Prinia"
-                " makes no tables for it"
-            )
-        dsn = _find_dsn(self._given_dsn)
+        dsn = self.database_url
         if dsn.startswith("embedded:"):
             from prinia.embedded import open_dsn
 
             return open_dsn(dsn)
         return dsn
+
+    @property
+    def database_url(self) -> str:
+        """The URL of the database as it was given or is in the environment: `dsn`, but of ``embedded:PATH`` as it is.
+
+        Raises `ConfigurationError` as that does.
+        """
+        if self._has_own_storage and self._given_dsn is None:
+            raise ConfigurationError(
+                f"this app was given a storage ({type(self._storage).__name__}): it has no database URL, and Prinia"
+                " makes no tables for it"
+            )
+        return find_dsn(self._given_dsn)
 
     @property
     def storage(self) -> Storage:
@@ -248,6 +255,21 @@ class Prinia(Tasks, Hooks, Reading, Controlling, Retaining):
     def get_job(self, id: int, /) -> Job[Any]:
         """A handle on a job of any task. ``task.get_job`` is the typed form. Raises `JobNotFound` as that does."""
         return self._client.get_job(check_id(id))
+
+    def wait(self, jobs: Iterable[Job[R]], /, *, timeout: float | None = None) -> Waiting[R]:
+        """Wait for many jobs: iterate over them as they end, or get all of them, or all results.
+
+        ``timeout`` in seconds is for all of them together, None for ever, 0 for one look. One connection listens for
+        everybody who waits in a process; no notification is sent for jobs that nobody awaits.
+
+        Example::
+
+            async for done in app.wait(jobs, timeout=60):
+                print(done.job.id, done.result())
+
+            sizes = app.wait(jobs).results()
+        """
+        return Waiting(jobs, waiter=self._client.waiter, timeout=timeout)
 
     def worker(
         self,
@@ -377,28 +399,3 @@ def _check_storage(given: object) -> None:
         raise ConfigurationError(
             f"storage={given!r} must be a storage, such as MemoryStorage() or PostgresStorage(...), or left out"
         )
-
-
-def _find_dsn(given: str | None) -> str:
-    """The DSN given, else the environment's, in a form that libpq knows. Raises `ConfigurationError`."""
-    where, dsn = "dsn", (given or "").strip()
-    for variable in _VARIABLES:
-        if not dsn:
-            where, dsn = variable, os.environ.get(variable, "").strip()
-    if not dsn:
-        raise ConfigurationError(
-            "no database is set: set PRINIA_DATABASE_URL (or DATABASE_URL) to postgresql://user@host/name, "
-            "or give it: Prinia('postgresql://...'). To try out without a server: embedded:./data"
-        )
-    return _as_libpq(where, dsn)
-
-
-def _as_libpq(where: str, dsn: str) -> str:
-    """The DSN in a form that libpq knows; ``where`` it comes from is for the `ConfigurationError` it may raise."""
-    scheme, separator, rest = dsn.partition("://")
-    if re.fullmatch(r"postgres(ql)?\+\w+", scheme):
-        return f"postgresql://{rest}"  # SQLAlchemy's form, which names a driver
-    # The rest is not shown: it may hold a password.
-    if separator and scheme not in ("postgresql", "postgres") and not scheme.startswith("embedded:"):
-        raise ConfigurationError(f"{where} starts with {scheme}://, but Prinia needs PostgreSQL: postgresql://...")
-    return dsn

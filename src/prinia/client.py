@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, Unpack
 
 from prinia.colour import refuse_in_loop
 from prinia.errors import ConfigurationError, InvalidArguments, PayloadTooLarge
-from prinia.handle import Job, Jobs, ReadResult, Waiter
+from prinia.handle import Job, Jobs, ReadResult
 from prinia.job import JobSpec, Pushed
 from prinia.middleware import Enqueuing
 from prinia.newjob import NewJob, refuse_colour, refuse_loose_push
@@ -17,6 +17,7 @@ from prinia.payload.coding import Codecs, shown_name
 from prinia.pending import Pending
 from prinia.registry import Registry
 from prinia.storage.protocol import Storage
+from prinia.waiting.waiter import Waiter
 
 R = TypeVar("R")
 

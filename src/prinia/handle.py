@@ -1,22 +1,18 @@
-"""Handles on stored jobs: `Job` for one, `Jobs` for as many as there are, and the waiting for their results."""
+"""Handles on stored jobs: `Job` for one, `Jobs` for as many as there are, `Waiting` for their ends."""
 
 from __future__ import annotations
 
-import contextlib
-import time
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, overload
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Generic, TypeVar, overload
 
 from prinia.changes import SOMEBODY
 from prinia.colour import refuse_in_loop
-from prinia.errors import JobCancelled, JobFailed, JobNotCommitted, JobNotFound, ResultTimeout, StorageUnavailable
+from prinia.errors import ConfigurationError, JobCancelled, JobFailed, JobNotFound
 from prinia.job import JobRecord, JobState, Pushed
-from prinia.storage.protocol import Cancels, Reads
-
-if TYPE_CHECKING:
-    import asyncio
-
-    from prinia.results import Lookout, Question
+from prinia.waiting.awaited import Awaited, check_timeout
+from prinia.waiting.waiter import Waiter
 
 R = TypeVar("R")
 Ro = TypeVar("Ro", covariant=True)
@@ -24,8 +20,6 @@ Ro = TypeVar("Ro", covariant=True)
 #: Makes a result of a job that ended as completed.
 ReadResult = Callable[[JobRecord], Ro]
 
-#: Seconds between two looks: at first, and at most. And how long the one after a timeout may take.
-FIRST_WAIT, LONGEST_WAIT, LAST_LOOK = 0.005, 0.5, 0.1
 _LARGEST_ID = 2**63 - 1
 
 
@@ -63,11 +57,11 @@ class Job(Generic[Ro]):
         when the stored result does not fit the task's return type, `ColourError` in a running event loop.
         """
         refuse_in_loop("result()", "job.aresult()")
-        return self._read(require_completed(self._waiter.wait(self.id, timeout, self.xid, self.created)))
+        return self._result_of(self._waiter.wait(self._awaited(), timeout))
 
     async def aresult(self, *, timeout: float | None = None) -> Ro:
         """`result`, awaited."""
-        return self._read(require_completed(await self._waiter.await_(self.id, timeout, self.xid, self.created)))
+        return self._result_of(await self._waiter.await_(self._awaited(), timeout))
 
     def info(self) -> JobRecord:
         """The job as it is now: its state, times, errors.
@@ -75,11 +69,11 @@ class Job(Generic[Ro]):
         Raises `JobNotFound`, `JobNotCommitted`, or `ColourError` in a running loop.
         """
         refuse_in_loop("info()", "job.ainfo()")
-        return self._waiter.find(self.id, self.xid, self.created)
+        return self._waiter.find(self._awaited())
 
     async def ainfo(self) -> JobRecord:
         """`info`, awaited."""
-        return await self._waiter.afind(self.id, self.xid, self.created)
+        return await self._waiter.afind(self._awaited())
 
     def cancel(self, *, by: str = SOMEBODY) -> bool:
         """Cancel the job: it ends as cancelled, for the reason "cancelled by ...". False when it had ended or was
@@ -100,6 +94,14 @@ class Job(Generic[Ro]):
     async def acancel(self, *, by: str = SOMEBODY) -> bool:
         """`cancel`, awaited."""
         return await self._waiter.acancel(self.id, _who(by))
+
+    def _result_of(self, ended: JobRecord | JobNotFound) -> Ro:
+        if isinstance(ended, JobNotFound):
+            raise ended
+        return self._read(require_completed(ended))
+
+    def _awaited(self) -> Awaited:
+        return Awaited(self.id, self.xid, self.created)
 
     def __repr__(self) -> str:
         return f"<Job {self.id}{'' if self.created else ' (was there)'}>"
@@ -154,176 +156,117 @@ class Jobs(Sequence[Job[R]]):
         return Job(pushed.id, created=pushed.created, xid=pushed.xid, waiter=self._waiter, read=self._read)
 
 
-class FindsAndCancels(Reads, Cancels, Protocol):
-    """What handles need of a storage."""
+@dataclass(frozen=True, slots=True)
+class Finished(Generic[Ro]):
+    """A job that has ended, and how: its record, or the error that says that there is no such job, or no more."""
+
+    job: Job[Ro]
+    record: JobRecord | JobNotFound
+
+    def result(self) -> Ro:
+        """What the handler returned; nothing is asked of the database.
+
+        Raises what `Job.result` raises: `JobFailed`, `JobCancelled`, `JobNotFound`, `DecodeError`.
+        """
+        return self.job._result_of(self.record)
 
 
-class Waiter:
-    """Waits by looking again and again: first after 5 ms, then twice as long each time, up to half a second.
+class Waiting(Generic[Ro]):
+    """Jobs that are waited for: iterated as they end, or all at once.
 
-    While the database is away it waits on. What is awaited in one event loop is looked for together.
+    Nothing happens until it is used. The timeout counts from there; when it is over, whoever uses it gets
+    `ResultTimeout`, which says what has not ended; the jobs go on. A job that is not there, or no more, counts as
+    ended: its ``result()`` raises `JobNotFound`. While the database is away it waits on. At most 10,000 jobs are
+    awaited at once; of more, in their order, the next one when another has ended. Raises `JobNotCommitted` for a job
+    whose transaction is open, `ColourError` for the blocking forms in a running event loop.
+
+    Example::
+
+        jobs = app.enqueue_many([resize.job(path) for path in paths])
+        for done in app.wait(jobs, timeout=60):         # in a coroutine: async for done in app.wait(jobs)
+            print(done.job.id, done.result())
+        sizes = app.wait(jobs).results()                # await app.wait(jobs).aresults()
     """
 
-    def __init__(
-        self,
-        storage: Callable[[], FindsAndCancels],
-        *,
-        monotonic: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
-        """The last two are time itself, for tests of blocking waits to replace."""
-        self._storage = storage
-        self._monotonic = monotonic
-        self._sleep = sleep
-        #: By event loop; one is here for as long as somebody waits in that loop.
-        self._lookouts: dict[asyncio.AbstractEventLoop, Lookout] = {}
+    def __init__(self, jobs: Iterable[Job[Ro]], *, waiter: Waiter, timeout: float | None) -> None:
+        """Made by ``app.wait``."""
+        check_timeout(timeout)
+        if isinstance(jobs, Job):
+            raise TypeError(f"app.wait() takes several jobs; of one, write job.result(), or app.wait([job]): {jobs!r}")
+        self._jobs = jobs
+        self._waiter = waiter
+        self._timeout = timeout
 
-    def find(self, id: int, xid: int | None = None, created: bool = True, /) -> JobRecord:
-        """The job as it is now. ``xid`` is the transaction of the enqueue, if known; if not ``created``, that may have
-        replaced the job.
+    def __iter__(self) -> Iterator[Finished[Ro]]:
+        refuse_in_loop("iterating over app.wait(...)", "app.wait(...).aall(), or: async for done in app.wait(...)")
+        for one, ended in self._waiter.wait_each(map(self._wanted, self._jobs), self._timeout):
+            yield Finished(one.job, ended)
 
-        Raises `JobNotFound`, or `JobNotCommitted` while that transaction is open.
+    async def __aiter__(self) -> AsyncGenerator[Finished[Ro], None]:
+        async with aclosing(self._waiter.await_each(map(self._wanted, self._jobs), self._timeout)) as each:
+            async for one, ended in each:
+                yield Finished(one.job, ended)
+
+    def all(self) -> list[Finished[Ro]]:
+        """All of them once they have ended, in the order of the jobs."""
+        refuse_in_loop("all()", "app.wait(...).aall()")
+        jobs = self._kept()
+        ended = {done.job.id: done for done in self}
+        return [ended[job.id] for job in jobs]
+
+    async def aall(self) -> list[Finished[Ro]]:
+        """`all`, awaited."""
+        jobs = self._kept()
+        async with aclosing(self.__aiter__()) as each:
+            ended = {done.job.id: done async for done in each}
+        return [ended[job.id] for job in jobs]
+
+    def results(self) -> list[Ro]:
+        """What their handlers returned, in the order of the jobs.
+
+        Raises as soon as one has ended without a result; the others go on.
         """
-        storage = self._storage()
-        found = storage.find([id])
-        if xid is not None and _uncertain(found, created):
-            _refuse_open(id, storage.in_progress(xid, id))
-            found = storage.find([id])  # it may have been committed between the two
-        return _there(id, found)
+        refuse_in_loop("results()", "app.wait(...).aresults()")
+        jobs = self._kept()
+        results = {done.job.id: done.result() for done in self}
+        return [results[job.id] for job in jobs]
 
-    async def afind(self, id: int, xid: int | None = None, created: bool = True, /) -> JobRecord:
-        """`find`, awaited."""
-        storage = self._storage()
-        found = await storage.afind([id])
-        if xid is not None and _uncertain(found, created):
-            _refuse_open(id, await storage.ain_progress(xid, id))
-            found = await storage.afind([id])
-        return _there(id, found)
+    async def aresults(self) -> list[Ro]:
+        """`results`, awaited."""
+        jobs = self._kept()
+        async with aclosing(self.__aiter__()) as each:
+            results = {done.job.id: done.result() async for done in each}
+        return [results[job.id] for job in jobs]
 
-    def cancel(self, id: int, by: str, /) -> bool:
-        """Cancel the job, or mark it; False when there was nothing to cancel."""
-        return self._storage().cancel([id], by=by) > 0
+    def _kept(self) -> Sequence[Job[Ro]]:
+        """The jobs, for a second time."""
+        if not isinstance(self._jobs, Sequence):
+            self._jobs = list(self._jobs)
+        return self._jobs
 
-    async def acancel(self, id: int, by: str, /) -> bool:
-        """`cancel`, awaited."""
-        return await self._storage().acancel([id], by=by) > 0
+    def _wanted(self, job: Job[Ro]) -> _Wanted[Ro]:
+        given: object = job
+        if not isinstance(given, Job):
+            raise TypeError(f"app.wait() takes jobs, not {given!r}; of an id, write app.get_job(id)")
+        if job._waiter is not self._waiter:
+            raise ConfigurationError(f"{job!r} is of another app: wait for it with that one")
+        return _Wanted(job)
 
-    def wait(self, id: int, timeout: float | None, xid: int | None = None, created: bool = True, /) -> JobRecord:
-        """The job once it has ended. Raises `JobNotFound`, `JobNotCommitted` or `ResultTimeout`."""
-        _check_timeout(timeout)
-        end = float("inf") if timeout is None else self._monotonic() + timeout
-        pause = FIRST_WAIT
-        while True:
-            seen: JobRecord | StorageUnavailable
-            try:
-                seen = self.find(id, xid, created)
-                if seen.state.final:
-                    return seen
-                created = True  # it stands, and need not be asked about again
-            except StorageUnavailable as error:
-                seen = error
-            left = end - self._monotonic()
-            if timeout is not None and left <= 0:
-                raise _too_late(id, seen, timeout) from (seen if isinstance(seen, Exception) else None)
-            self._sleep(min(pause, left))
-            pause = min(pause * 2, LONGEST_WAIT)
 
-    async def await_(
-        self, id: int, timeout: float | None, xid: int | None = None, created: bool = True, /
-    ) -> JobRecord:
-        """`wait`, awaited. A timeout ends with a last look, which is given a tenth of a second."""
-        import asyncio  # see `prinia.colour`
+class _Wanted(Awaited, Generic[Ro]):
+    """A job that is awaited, with the handle by which it was given."""
 
-        from prinia.results import Question
+    __slots__ = ("job",)
 
-        _check_timeout(timeout)
-        question = Question(id, xid, uncertain=xid is not None and not created)
-        if timeout is None:
-            return await self._ask(question)
-        if timeout > 0:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(timeout):
-                    return await self._ask(question)
-        question.now = True
-        with contextlib.suppress(TimeoutError, StorageUnavailable):
-            async with asyncio.timeout(LAST_LOOK if timeout > 0 else None):
-                record = await self._ask(question)
-                if record.state.final:
-                    return record
-        seen = question.seen
-        raise _too_late(id, seen, timeout) from (seen if isinstance(seen, Exception) else None)
-
-    async def _ask(self, question: Question) -> JobRecord:
-        import asyncio
-
-        from prinia.results import Lookout
-
-        loop = asyncio.get_running_loop()
-        lookout = self._lookouts.get(loop)
-        if lookout is None:
-            lookout = self._lookouts[loop] = Lookout(self._storage, first=FIRST_WAIT, longest=LONGEST_WAIT)
-        try:
-            while (record := await lookout.ask(question)) is None or (question.uncertain and not record.state.final):
-                try:
-                    # Unless it is committed by now, this says why not.
-                    await self.afind(question.id, question.xid, not question.uncertain)
-                    question.uncertain = False
-                except StorageUnavailable as error:
-                    if question.now:
-                        raise
-                    question.seen = error
-            return record
-        finally:
-            if lookout.idle and self._lookouts.get(loop) is lookout:
-                del self._lookouts[loop]
+    def __init__(self, job: Job[Ro]) -> None:
+        super().__init__(job.id, job.xid, job.created)
+        self.job = job
 
 
 def _who(by: object) -> str:
     if not isinstance(by, str) or not by:
         raise TypeError(f"by={by!r} must be a text that says who cancels, such as by='customer 7'")
     return by
-
-
-def _check_timeout(timeout: object) -> None:
-    if timeout is None:
-        return
-    if isinstance(timeout, bool) or not isinstance(timeout, int | float):
-        raise TypeError(f"timeout={timeout!r} must be seconds (int or float), or None to wait for ever")
-    if not timeout >= 0:  # NaN neither
-        raise ValueError(f"timeout={timeout!r} must be seconds, 0 or more, or None to wait for ever")
-
-
-def _too_late(id: int, seen: JobRecord | Exception | None, timeout: float) -> ResultTimeout:
-    if isinstance(seen, JobRecord):
-        text = f"job {id} ({seen.task}) is still {seen.state} after {timeout:g} s of waiting; it goes on"
-    else:
-        why = f": {seen}" if seen else ""
-        text = f"job {id}: after {timeout:g} s of waiting the database did not answer{why}"
-    return ResultTimeout(text, job_id=id)
-
-
-def _uncertain(found: Sequence[JobRecord], created: bool) -> bool:
-    """Whether an open transaction may have to do with what was found: nothing, or a job that it may have replaced."""
-    return not found or not (created or found[0].state.final)
-
-
-def _refuse_open(id: int, is_open: bool) -> None:
-    if is_open:
-        raise JobNotCommitted(
-            f"job {id} is not committed: the transaction that enqueued or replaced it is still open, and until "
-            "it commits no worker sees the job. Commit first, then wait",
-            job_id=id,
-        )
-
-
-def _there(id: int, found: Sequence[JobRecord]) -> JobRecord:
-    if not found:
-        raise JobNotFound(
-            f"there is no job {id}: its transaction was rolled back or has not committed, or the job ended and was "
-            f"deleted after its retention time",
-            job_id=id,
-        )
-    return found[0]
 
 
 def require_completed(record: JobRecord) -> JobRecord:

@@ -10,11 +10,12 @@ import msgspec
 
 from prinia.connection import refuse_loose
 from prinia.errors import ConnectionKindError
-from prinia.handle import Job, ReadResult, Waiter
+from prinia.handle import Job, ReadResult
 from prinia.job import JobSpec
 from prinia.options import JobOptions, job_fields
 from prinia.payload.coding import Codecs
 from prinia.pending import Pending
+from prinia.waiting.waiter import Waiter
 
 P = ParamSpec("P")
 R = TypeVar("R")

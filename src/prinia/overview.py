@@ -60,7 +60,8 @@ class WorkerRecord:
     the ids of the jobs whose handlers run, as of the last beat at ``beat_at``, ``beat_age`` ago. ``listener`` is
     "listening", "polling" (it cannot listen now) or "off", ``lag`` how long the beat before took to the database and
     back, ``blocked`` for how long its event loop had not answered; None where it has not said. One that is not
-    ``alive`` was declared dead, and its jobs are about to come back. ``command`` is what it was told from outside.
+    ``alive`` was declared dead, and its jobs are about to come back. ``command`` is what it was told from outside,
+    ``commanded_by`` by whom; that is None where its instance has it from the one before.
     """
 
     id: UUID
@@ -81,3 +82,4 @@ class WorkerRecord:
     blocked: float | None = None
     command: Literal["quiet", "pause", "stop"] | None = None
     alive: bool = True
+    commanded_by: str | None = None

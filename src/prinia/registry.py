@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import inspect
 import sys
 from collections.abc import Callable, Coroutine, Mapping
@@ -16,7 +17,7 @@ from prinia.errors import (
     PayloadTooLarge,
     TaskDefinitionError,
 )
-from prinia.handle import Job, Waiter
+from prinia.handle import Job
 from prinia.job import JobRecord, JobSpec
 from prinia.newjob import Enqueues, NewJob
 from prinia.options import DeclareOptions, TaskOptions, job_fields, task_fields, text
@@ -24,6 +25,7 @@ from prinia.payload.codec import naive_time_in
 from prinia.payload.coding import Codecs, Coder, shown_name
 from prinia.payload.storable import find_culprit
 from prinia.task import AsyncTask, DeclareDecorator, DeclaredTask, Decorator, Definition, SyncTask, Task
+from prinia.waiting.waiter import Waiter
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -112,6 +114,15 @@ class Registry:
         if coder is None:
             raise DecodeError(f"job {record.id} ({record.task}) is stored by codec {record.codec!r}, {_UNKNOWN}")
         return coder.decode(record.result, Any)
+
+    def find(self, name: str) -> Task[Any, Any]:
+        """The task that goes by this name: its own or an alias; declared ones too. Raises `ConfigurationError`."""
+        if (task := self._known.get(name)) is not None:
+            return task
+        close = difflib.get_close_matches(name, self._known, 1)
+        names = sorted({task.name for task in self._known.values()})
+        hint = f"did you mean {close[0]}?" if close else f"it has: {', '.join(names) or 'none'}"
+        raise ConfigurationError(f"the app has no task {name!r}; {hint}")
 
     def job(
         self, name: str, arguments: Mapping[str, Any] | bytes, codec: str | None, options: Mapping[str, Any]
@@ -261,6 +272,17 @@ class Tasks:
             return self._registry.register(None, fn, {}, local_names)
         task_fields(given)  # a wrong option is an error of this line, not of the function below it
         return cast("Decorator", lambda function: self._registry.register(None, function, given, local_names))
+
+    def get_task(self, name: str, /) -> Task[Any, Any]:
+        """The task that goes by this name, its own or an alias; declared ones too.
+
+        Raises `ConfigurationError` when there is none, with the name that may be meant.
+
+        Example::
+
+            app.get_task("shop.send_reminder").options(delay=60).enqueue(9)
+        """
+        return self._registry.find(name)
 
     def declare(self, *, name: str, **options: Unpack[DeclareOptions]) -> DeclareDecorator:
         """Type a task whose code lives elsewhere: in another repository, or in another language.

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from click.testing import CliRunner, Result
+
+from prinia.cli import main
+from tests.conftest import Databases
+
+from .stock import Stock, make_stock
 
 JOBS = """
 import asyncio
@@ -85,3 +94,68 @@ def cli() -> Iterator[Cli]:
     yield cli
     cli.end()
     shutil.rmtree(folder)
+
+
+class Inside:
+    """Runs ``prinia`` in this process, which takes a hundredth of the time, on a migrated database."""
+
+    def __init__(self, dsn: str, folder: Path) -> None:
+        self.dsn = dsn
+        self.folder = folder
+
+    def __call__(self, *arguments: str, code: int = 0, input: str | bytes | None = None) -> Result:
+        """Run to the end, which must be this exit code, and no traceback."""
+        done = CliRunner().invoke(main, arguments, prog_name="prinia", input=input)
+        if done.exception is not None and not isinstance(done.exception, SystemExit):
+            traceback.print_exception(done.exception)
+        assert done.exit_code == code, done.output
+        return done
+
+    def json(self, *arguments: str, code: int = 0, input: str | bytes | None = None) -> Any:
+        """The one JSON document of a run with ``--json``."""
+        return json.loads(self(*arguments, "--json", code=code, input=input).stdout)
+
+    def refusal(self, *arguments: str, code: int, input: str | bytes | None = None) -> str:
+        """What is said on standard error, in text and in JSON alike, with nothing on standard output."""
+        said = set()
+        for more in ([], ["--json"]):
+            done = self(*arguments, *more, code=code, input=input)
+            assert done.stdout == ""
+            said.add(done.stderr)
+        [text] = said
+        return text
+
+
+@pytest.fixture(scope="module")
+def stock_to_read(databases: Databases) -> Iterator[tuple[str, Stock]]:
+    """A database with a stock of jobs, and its connection string."""
+    dsn = databases.migrated()
+    yield dsn, make_stock(dsn)
+    databases.drop(dsn)
+
+
+@pytest.fixture
+def stock(stock_to_read: tuple[str, Stock]) -> Stock:
+    """Jobs in many states, shared by the tests of a module, which only look."""
+    return stock_to_read[1]
+
+
+@pytest.fixture
+def reader(stock_to_read: tuple[str, Stock], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Inside:
+    """The command line in this process, on the database of `stock`."""
+    monkeypatch.setenv("PRINIA_DATABASE_URL", stock_to_read[0])
+    monkeypatch.chdir(tmp_path)
+    return Inside(stock_to_read[0], tmp_path)
+
+
+@pytest.fixture
+def inside(migrated: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Inside]:
+    """The command line in this process, in a folder of its own."""
+    monkeypatch.setenv("PRINIA_DATABASE_URL", migrated)
+    monkeypatch.chdir(tmp_path)
+    path, modules = list(sys.path), set(sys.modules)
+    yield Inside(migrated, tmp_path)
+    sys.path[:] = path
+    for name in set(sys.modules) - modules:
+        if getattr(sys.modules[name], "__file__", None) and str(tmp_path) in str(sys.modules[name].__file__):
+            del sys.modules[name]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
+import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -25,8 +27,10 @@ from prinia import (
     StorageUnavailable,
     SyncTask,
 )
-from prinia.handle import Waiter, require_completed
+from prinia.handle import require_completed
 from prinia.storage.memory import MemoryStorage
+from prinia.storage.protocol import Heard
+from prinia.waiting.waiter import Waiter
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 RECORD = JobRecord(
@@ -50,10 +54,19 @@ class Time:
     def monotonic(self) -> float:
         return self.now
 
-    def sleep(self, seconds: float) -> None:
+    def sleep(self, event: threading.Event, seconds: float) -> None:
         self.now += seconds
         self.sleeps.append(seconds)
         self.at.get(len(self.sleeps), lambda: None)()
+
+
+class Deaf:
+    """Ears of somebody who hears nothing."""
+
+    listening = False
+
+    def lent(self, heard: Heard, /) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
 
 
 @pytest.fixture
@@ -71,7 +84,7 @@ def send(app: Prinia) -> SyncTask[[int], int]:
 
 
 def job_on(app: Prinia, time: Time, id: int) -> Job[Any]:
-    waiter = Waiter(lambda: app.storage, monotonic=time.monotonic, sleep=time.sleep)
+    waiter = Waiter(lambda: app.storage, ears=Deaf(), monotonic=time.monotonic, sleep=time.sleep)
     return Job(id, waiter=waiter, read=lambda record: record.result)
 
 
@@ -164,7 +177,7 @@ def committing(*answers: bool | Exception) -> tuple[Committing, Job[Any]]:
     app = Prinia(storage=storage)
     id = app.task(name="send")(lambda: None).enqueue().id
     storage.cancel([id], by="me")
-    waiter = Waiter(lambda: storage, sleep=lambda seconds: None)
+    waiter = Waiter(lambda: storage, sleep=lambda event, seconds: None)
     return storage, Job(id, xid=7, waiter=waiter, read=lambda record: record.result)
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -36,16 +37,28 @@ def on_database(function: F) -> F:
 
 def choose_app(app: str | None, database_url: str | None, schema: str | None) -> Prinia:
     """The app to work with, which need not know the tasks of the jobs. Raises `Misuse`."""
-    target = app or (None if database_url else _settled_app())
+    target = app or (None if database_url else settled_app())
     if target is None:
         return Prinia(database_url, schema=schema or "prinia")
-    found = find_app(target)
+    try:
+        found = find_app(target)
+    except Misuse as error:
+        raise Misuse(f"{error.message}. With --database-url URL it goes without the app") from error
     if database_url is None and schema is None:
         return found
     return Prinia(database_url or found.dsn, schema=schema or found.schema)
 
 
-def _settled_app() -> str | None:
+@contextmanager
+def connected(app: Prinia) -> Iterator[Prinia]:
+    """The app with its connections kept open, for commands of many statements."""
+    # Connects by itself, and says at once what is wrong. A pool goes on trying for a while, and then knows less.
+    app.pauses()
+    with app:
+        yield app
+
+
+def settled_app() -> str | None:
     """The app that the environment or the file names."""
     name = variable("app")
     if given := os.environ.get(name):

@@ -8,9 +8,10 @@ from typing import IO, Any
 
 import click
 
-from prinia.errors import PriniaError
+from prinia.errors import InvalidArguments, InvalidOptions, InvalidQuery, PayloadTooLarge, PriniaError
 
 FAILED, USAGE = 1, 2
+_MISUSES = (InvalidArguments, InvalidOptions, InvalidQuery, PayloadTooLarge)
 
 
 class Failure(click.ClickException):
@@ -39,7 +40,8 @@ class KindGroup(click.Group):
         except PriniaError as error:
             if debugging():
                 raise
-            raise Failure(str(error)) from error
+            kind = Misuse if isinstance(error, _MISUSES) else Failure
+            raise kind("; ".join([str(error), *getattr(error, "__notes__", ())])) from error
         except KeyboardInterrupt:
             click.echo("prinia: interrupted", err=True)
             ctx.exit(128 + signal.SIGINT)

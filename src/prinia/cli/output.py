@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Sequence
 
@@ -11,6 +12,7 @@ import msgspec
 
 #: Above it a cell is cut in plain columns, where no terminal says how wide they may be.
 _WIDEST = 60
+_CONTROL = re.compile("[\0-\x09\x0b-\x1f\x7f-\x9f]")
 
 
 def print_json(value: object) -> None:
@@ -30,10 +32,15 @@ def print_facts(facts: Sequence[tuple[str, str]]) -> None:
     """One fact a line, what it is and its value; a value of several lines stays under itself."""
     width = max((len(name) for name, _ in facts), default=0)
     for name, value in facts:
-        first, *more = value.splitlines() or [""]
+        first, *more = printable(value).splitlines() or [""]
         click.echo(f"{name.ljust(width)}  {first}".rstrip())
         for line in more:
             click.echo(f"{'':{width}}  {line}")
+
+
+def printable(text: str) -> str:
+    """The text for a terminal: what would steer that is written out, as texts of errors and names may hold anything."""
+    return _CONTROL.sub(lambda match: repr(match[0])[1:-1], text.expandtabs())
 
 
 def _print_plain(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -44,7 +51,7 @@ def _print_plain(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 
 def _cut(cell: str) -> str:
-    line = " ".join(cell.split())
+    line = " ".join(printable(cell).split())
     return line if len(line) <= _WIDEST else f"{line[: _WIDEST - 3]}..."
 
 
@@ -60,6 +67,6 @@ def _print_rich(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
     for header in headers:
         table.add_column(header)
     for row in rows:
-        table.add_row(*map(Text, row))
+        table.add_row(*(Text(printable(cell)) for cell in row))
     Console().print(table)
     return True

@@ -1,4 +1,4 @@
-"""Settings of a command, from wherever they are given.
+"""Settings of commands, from wherever they are given.
 
 Each option ``--claim-batch`` may also be given as PRINIA_CLAIM_BATCH in the environment, and as ``claim_batch`` in the
 table ``[tool.prinia]`` of pyproject.toml, in the current folder or the nearest one above it that has such a file. The
@@ -49,10 +49,17 @@ class SettingsCommand(click.Command):
         path, settings = find_settings(Path.cwd())
         given = list(args)
         if path is not None:
-            _check(path, settings, self.params)
+            _check(path, settings, self._known(parent))
         context = super().make_context(info_name, args, parent, default_map=settings, **extra)
         context.meta[GIVEN] = given
         return context
+
+    def _known(self, parent: click.Context | None) -> Sequence[click.Parameter]:
+        """What the file may set: what this command and the others of its kind take."""
+        group = None if parent is None else parent.command
+        commands = group.commands.values() if isinstance(group, click.Group) else ()
+        others = [command for command in commands if isinstance(command, SettingsCommand) and command is not self]
+        return [parameter for command in (*others, self) for parameter in command.params]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Raises `Misuse` for a value that makes no sense, with the place where it stands."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import sys
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -18,20 +20,36 @@ def find_app(target: str) -> Prinia:
 
     The current folder comes first when the module is looked for. Raises `Misuse` with what to write instead.
     """
-    module_name, _, path = target.partition(":")
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
-    module = _import(module_name, target)
+    name, path = _split(target)
+    module = import_kindly(name)
     return _attribute(module, path, target) if path else _only_app(module)
 
 
-def _import(name: str, target: str) -> ModuleType:
+def find_folders(target: str) -> list[Path]:
+    """Where the code of ``shop.jobs:app`` is, found without running any of it: this folder, and that of ``shop`` if it
+    is neither in here nor installed by others. Raises `Misuse` when there is no ``shop``.
+    """
+    name, _ = _split(target)
+    here = Path.cwd()
+    spec = importlib.util.find_spec(name.partition(".")[0])
+    if spec is None:
+        import_kindly(name)  # says what is missing
+        return [here]
+    file = [os.path.dirname(spec.origin)] if spec.origin is not None and spec.has_location else []
+    places = [Path(place) for place in spec.submodule_search_locations or file]
+    return [here, *(place for place in places if here not in (place, *place.parents) and "-packages" not in str(place))]
+
+
+def _split(target: str) -> tuple[str, str]:
+    name, _, path = target.partition(":")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
     if name.endswith(".py") or "/" in name or "\\" in name:
         dotted = name.removesuffix(".py").strip("./\\").replace("/", ".").replace("\\", ".")
         raise Misuse(f"{target!r} is a file; write the module: {dotted}:app")
     if not all(part.isidentifier() for part in name.split(".")):
         raise Misuse(f"{target!r} names no module; write it as in: prinia worker shop.jobs:app")
-    return import_kindly(name)
+    return name, path
 
 
 def import_kindly(name: str) -> ModuleType:

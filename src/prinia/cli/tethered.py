@@ -1,6 +1,7 @@
 """The ``prinia`` command line in a process that stops when its standard input ends.
 
-The kernel closes the other end of that pipe however the parent dies, so none of these outlives the demo.
+The kernel closes the other end of that pipe however the parent dies, so none of these outlives the demo or
+``prinia dev``.
 """
 
 from __future__ import annotations
@@ -8,8 +9,12 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 
 from prinia.cli import main
+
+#: Seconds after which a process that does not stop is ended: nobody is left to do it.
+_PATIENCE = 60.0
 
 
 def _stop_with_parent() -> None:
@@ -17,6 +22,8 @@ def _stop_with_parent() -> None:
     while os.read(0, 4096):
         pass
     os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(_PATIENCE)
+    os._exit(1)
 
 
 if __name__ == "__main__":

@@ -72,7 +72,8 @@ def _label(context: click.Context, parameter: click.Parameter, given: str | tupl
     return given
 
 
-def _finite(context: click.Context, parameter: click.Parameter, given: float | None) -> float | None:
+def finite(context: click.Context, parameter: click.Parameter, given: float | None) -> float | None:
+    """A number of seconds that is one: neither infinite nor none at all."""
     if given is not None and not math.isfinite(given):
         raise click.BadParameter(f"{given} is no number of seconds")
     return given
@@ -94,15 +95,15 @@ def _finite(context: click.Context, parameter: click.Parameter, given: float | N
               help="How many processes with a worker each; with several, this one starts anew what fails.")  # fmt: skip
 @click.option("--max-jobs", type=click.IntRange(1), default=None, metavar="N",
               help="Replace a process after so many jobs, one at a time and without a gap.")  # fmt: skip
-@click.option("--max-rss", type=click.FloatRange(1), default=None, metavar="MB", callback=_finite,
+@click.option("--max-rss", type=click.FloatRange(1), default=None, metavar="MB", callback=finite,
               help="Replace a process that has so much memory, likewise.")  # fmt: skip
 @click.option("--until-empty", is_flag=True, help="End with 0 once nothing is due and none of its jobs runs. Jobs that "
               "are due later, retries too, are not waited for.")  # fmt: skip
 @click.option("--name", metavar="LABEL", callback=_label,
               help="A label, any number of workers may share it; else the machine's name.")  # fmt: skip
 @click.option("--stop-timeout", type=click.FloatRange(0), default=30.0, show_default=True, metavar="SECONDS",
-              callback=_finite, help="How long a stop lets running jobs finish.")  # fmt: skip
-@click.option("--poll", type=click.FloatRange(0, min_open=True), default=None, metavar="SECONDS", callback=_finite,
+              callback=finite, help="How long a stop lets running jobs finish.")  # fmt: skip
+@click.option("--poll", type=click.FloatRange(0, min_open=True), default=None, metavar="SECONDS", callback=finite,
               help="How often an idle worker looks unasked.  [default: 30, with --no-listen 1]")  # fmt: skip
 @click.option("--listen/--no-listen", default=True,
               help="Be woken over a LISTEN connection (the default), or poll alone.")  # fmt: skip
@@ -131,7 +132,7 @@ def _run_crew(options: Options, given: list[str]) -> int:
     from prinia.health import read_address
     from prinia.supervisor import Crew
 
-    _log_to_stderr(options.log_level)
+    log_to_stderr(options.log_level)
     crew = Crew(
         [sys.executable, "-m", "prinia", "worker", *given],
         options.processes,
@@ -150,7 +151,7 @@ def _serve(options: Options, seat: Seat | None) -> int:
     app = find_app(options.app)
     for module in options.imports:
         import_kindly(module)
-    _log_to_stderr(options.log_level, process=seat is not None)
+    log_to_stderr(options.log_level, process=seat is not None)
     serving = app.worker(
         queues=options.queues or None,
         concurrency=options.concurrency,
@@ -191,7 +192,7 @@ def _place(app: Prinia) -> str:
     return f"{describe(dsn)}, schema {app.schema!r}"
 
 
-def _log_to_stderr(level: str, *, process: bool = False) -> None:
+def log_to_stderr(level: str, *, process: bool = False) -> None:
     """Unless the app's own module has set logging up. With the process's number where there are several."""
     if not logging.getLogger().handlers:
         number = " [%(process)d]" if process else ""

@@ -12,7 +12,8 @@ mid-call: whether it took effect is unknown) and `prinia.errors.StorageError` (r
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterable, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, Protocol
@@ -24,6 +25,7 @@ from prinia.outcome import Ack
 from prinia.overview import Count, QueueRecord, WorkerRecord
 from prinia.retention import Retention
 from prinia.selection import Selection
+from prinia.situation import Situation
 
 
 class Pushes(Protocol):
@@ -109,6 +111,37 @@ class Reads(Protocol):
         ...
 
 
+#: Is told the ids of jobs that have ended, or None when such may have ended unheard.
+Heard = Callable[[Sequence[int] | None], None]
+
+
+class Hearing(Protocol):
+    """Somebody's listening for the ends of jobs."""
+
+    @property
+    def listening(self) -> bool:
+        """Whether anything can be heard just now. Safe from any thread."""
+        ...
+
+
+class Announces(Protocol):
+    """Say of jobs that somebody awaits that they have ended. Who waits must look as well: an announcement may be lost,
+    may come for a job that has not ended, and more than once."""
+
+    def expect(self, ids: Sequence[int], /) -> None:
+        """For a minute from now on the ends of these jobs are announced to everybody who hears."""
+        ...
+
+    async def aexpect(self, ids: Sequence[int], /) -> None:
+        """`expect`, awaited."""
+        ...
+
+    def hear_ends(self, heard: Heard, /) -> AbstractAsyncContextManager[Hearing]:
+        """While in it, ``heard`` is called in the running loop for what is announced. Jobs that others expect may be
+        among it."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Stretch:
     """Jobs as they were found, and the id after which to go on: None when there are no more.
@@ -168,6 +201,18 @@ class Lists(Protocol):
 
     async def aworkers(self) -> Sequence[WorkerRecord]:
         """`workers`, awaited."""
+        ...
+
+
+class Explains(Protocol):
+    """Look at all that bears on whether a job runs."""
+
+    def situation(self, id: int, /, *, limit: int) -> Situation:
+        """A job and what is around it, as committed and of one moment, with up to ``limit`` jobs ahead counted."""
+        ...
+
+    async def asituation(self, id: int, /, *, limit: int) -> Situation:
+        """`situation`, awaited."""
         ...
 
 
@@ -509,7 +554,20 @@ class Pulse(Protocol):
 
 
 class Storage(
-    Pushes, PushesWithin, CompletesWithin, Reads, Lists, Cancels, Operates, Pauses, Commands, Audits, Retains, Protocol
+    Pushes,
+    PushesWithin,
+    CompletesWithin,
+    Reads,
+    Announces,
+    Lists,
+    Explains,
+    Cancels,
+    Operates,
+    Pauses,
+    Commands,
+    Audits,
+    Retains,
+    Protocol,
 ):
     """All of it: what `prinia.Prinia` needs from the place where jobs live."""
 

@@ -266,7 +266,7 @@ class Crew:
 
     def _note_end(self, member: _Member) -> None:
         if not member.is_over or member.ended.result() != EXIT_CLEAN:
-            how = _ending(member.ended.result()) if member.is_over else "nothing yet"
+            how = ending(member.ended.result()) if member.is_over else "nothing yet"
             log.warning("%s ended with %s when it was stopped; its jobs run again", member, how)
             self._code = self._code or EXIT_LEFT_BEHIND
 
@@ -276,11 +276,11 @@ class Crew:
         wait = place.restarts.failed(ran=time.monotonic() - member.started_at)
         hopeless = code in _HOPELESS and not self._was_ready.is_set()
         if wait is not None and not hopeless:
-            log.warning("%s ended with %s, another one is started in %.1f s", member, _ending(code), wait)
+            log.warning("%s ended with %s, another one is started in %.1f s", member, ending(code), wait)
             return wait
         self._code = code if hopeless else EXIT_GAVE_UP
         often = "at its start" if hopeless else f"the {place.restarts.failures}. failure in a row"
-        self.reason = f"{member} ended with {_ending(code)}, {often}"
+        self.reason = f"{member} ended with {ending(code)}, {often}"
         log.error("giving up, all processes are stopped: %s", self.reason)
         self.stop()
         return None
@@ -302,7 +302,8 @@ class Crew:
         return {**said, "run": member.run, "pid": member.pid, "state": "working", **details, "ok": ok}
 
 
-def _ending(code: int) -> str:
+def ending(code: int) -> str:
+    """How a process ended, in words: by an exit code or a signal."""
     if code >= 0:
         return f"exit code {code}"
     return signal.Signals(-code).name if -code in {one.value for one in signal.Signals} else f"signal {-code}"

@@ -5,12 +5,29 @@ Each double is the memory storage with one mechanism switched off; its docstring
 
 from __future__ import annotations
 
-from . import acks, bells, claims, completions, deaths, keys, lists, operations, pushes, reads, retention, strays, watch
+from . import (
+    acks,
+    announcements,
+    bells,
+    claims,
+    completions,
+    deaths,
+    keys,
+    lists,
+    operations,
+    pushes,
+    reads,
+    retention,
+    situations,
+    strays,
+    watch,
+)
 from .base import Broken
 
 __all__ = [
     "Broken",
     "acks",
+    "announcements",
     "bells",
     "claims",
     "completions",
@@ -21,6 +38,7 @@ __all__ = [
     "pushes",
     "reads",
     "retention",
+    "situations",
     "strays",
     "watch",
 ]

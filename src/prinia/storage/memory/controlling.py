@@ -59,11 +59,8 @@ class Controlling:
 
     def pauses(self) -> list[Pause]:
         """`prinia.storage.protocol.Pauses.pauses`."""
-        tables = self.tables
-        with tables.lock:
-            everything = [] if tables.paused_all is None else [tables.paused_all]
-            named = (sorted(pauses.items()) for pauses in (tables.paused, tables.paused_tasks))
-            return everything + [pause for pauses in named for _, pause in pauses]
+        with self.tables.lock:
+            return all_pauses(self.tables)
 
     async def apauses(self) -> list[Pause]:
         """`pauses`, awaited."""
@@ -78,7 +75,7 @@ class Controlling:
                 raise no_such_worker(instance)
             if worker.command in (command, WorkerCommand.STOP):
                 return False
-            worker.command = command
+            worker.command, worker.commanded_by = command, by
             tables.note_audit(by, command_name(command), worker_target(instance), tables.now())
             for listener in tables.listeners:
                 listener.summon()
@@ -103,3 +100,10 @@ class Controlling:
     ) -> list[AuditEntry]:
         """`audit`, awaited."""
         return self.audit(before=before, limit=limit, by=by, operation=operation)
+
+
+def all_pauses(tables: Tables) -> list[Pause]:
+    """What is paused: everything first, then queues, then tasks, by name."""
+    everything = [] if tables.paused_all is None else [tables.paused_all]
+    named = (sorted(pauses.items()) for pauses in (tables.paused, tables.paused_tasks))
+    return everything + [pause for pauses in named for _, pause in pauses]

@@ -6,16 +6,18 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from datetime import datetime
 
-from prinia.job import JobRecord, JobState
+from prinia.job import SUSPECT_CRASHES, JobRecord, JobState
 from prinia.overview import Count, QueueRecord, WorkerRecord
 from prinia.selection import Selection
-from prinia.storage.memory.rows import Registered, live_record
+from prinia.situation import Situation
+from prinia.storage.memory.controlling import all_pauses
+from prinia.storage.memory.rows import LiveJob, Registered, live_record
 from prinia.storage.memory.tables import Tables
 from prinia.storage.protocol import Stretch
 
 
 class Listing:
-    """`prinia.storage.protocol.Lists` in memory: a part of the storage, which has the tables."""
+    """`prinia.storage.protocol.Lists` and `Explains` in memory: a part of the storage, which has the tables."""
 
     tables: Tables
 
@@ -75,18 +77,61 @@ class Listing:
     def workers(self) -> list[WorkerRecord]:
         """`prinia.storage.protocol.Lists.workers`."""
         with self.tables.lock:
-            now = self.tables.now()
-            register = sorted(self.tables.register.values(), key=lambda one: (one.instance.name, one.started_at))
-            return [_worker(one, now) for one in register]
+            return self._workers(self.tables.now())
 
     async def aworkers(self) -> list[WorkerRecord]:
         """`workers`, awaited."""
         return self.workers()
 
+    def situation(self, id: int, /, *, limit: int) -> Situation:
+        """`prinia.storage.protocol.Explains.situation`."""
+        tables = self.tables
+        with tables.lock:
+            now = tables.now()
+            job, finished = tables.live.get(id), tables.finished.get(id)
+            if job is None:
+                return Situation(now=now, job=None if finished is None else finished.record)
+            return Situation(
+                now=now,
+                job=live_record(job, now),
+                expires_at=job.expires_at,
+                ahead=min(self._ahead(job, now), limit + 1),
+                pauses=all_pauses(tables),
+                workers=self._workers(now),
+            )
+
+    async def asituation(self, id: int, /, *, limit: int) -> Situation:
+        """`situation`, awaited."""
+        return self.situation(id, limit=limit)
+
+    def _workers(self, now: datetime) -> list[WorkerRecord]:
+        register = sorted(self.tables.register.values(), key=lambda one: (one.instance.name, one.started_at))
+        return [_worker(one, now) for one in register]
+
+    def _ahead(self, job: LiveJob, now: datetime) -> int:
+        if not _claimable(job, now):
+            return 0
+        return sum(
+            other.spec.queue == job.spec.queue
+            and other.spec.task not in self.tables.paused_tasks
+            and _claimable(other, now)
+            and _order(other) < _order(job)
+            for other in self.tables.live.values()
+        )
+
     def _all(self) -> Iterator[JobRecord]:
         now = self.tables.now()
         yield from (live_record(job, now) for job in self.tables.live.values())
         yield from (row.record for row in self.tables.finished.values())
+
+
+def _claimable(job: LiveJob, now: datetime) -> bool:
+    return job.claimed_at is None and job.due <= now and job.crashes < SUSPECT_CRASHES
+
+
+def _order(job: LiveJob) -> tuple[int, datetime, int]:
+    """In the order of which claims take jobs of a queue."""
+    return (-job.spec.priority, job.due, job.id)
 
 
 def _worker(one: Registered, now: datetime) -> WorkerRecord:
@@ -110,4 +155,5 @@ def _worker(one: Registered, now: datetime) -> WorkerRecord:
         blocked=vitals.blocked,
         command=None if one.command is None else one.command.value,
         alive=not one.dead,
+        commanded_by=None if one.command is None else one.commanded_by,
     )

@@ -120,6 +120,7 @@ def _change(tables: Tables, job: LiveJob, change: Change, now: datetime) -> None
 
 def _delete(tables: Tables, id: int) -> None:
     job = tables.live.pop(id, None) or tables.finished.pop(id).job
+    tables.announce(id)
     job.place += 1
     if job.spec.unique is not None:
         if tables.unique.get(job.spec.unique.hash) == id:

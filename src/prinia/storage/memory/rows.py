@@ -67,6 +67,7 @@ class Registered:
     vitals: Vitals = NO_VITALS
     dead: bool = False
     command: WorkerCommand | None = None
+    commanded_by: str | None = None
 
 
 def decode_meta(data: bytes | None) -> dict[str, Any]:
@@ -102,6 +103,7 @@ def live_record(job: LiveJob, now: datetime) -> JobRecord:
         started_at=job.claimed_at,
         owner=job.owner if job.claimed_at is not None else None,
         errors=job.errors,
+        reason=None if job.cancel_by is None else f"cancel requested by {job.cancel_by}",
         tags=spec.tags,
         meta=decode_meta(job.meta),
     )

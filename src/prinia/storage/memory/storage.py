@@ -9,6 +9,7 @@ from uuid import UUID
 from prinia.errors import ConnectionKindError
 from prinia.job import Instance, JobRecord, JobSpec, Pushed
 from prinia.retention import DEFAULT, Retention
+from prinia.storage.memory.announcing import Announcing
 from prinia.storage.memory.consumer import MemoryConsumer
 from prinia.storage.memory.controlling import Controlling
 from prinia.storage.memory.listing import Listing
@@ -19,7 +20,7 @@ from prinia.storage.memory.rows import live_record
 from prinia.storage.memory.tables import SystemWallClock, Tables, WallClock
 
 
-class MemoryStorage(Listing, Operating, Controlling):
+class MemoryStorage(Announcing, Listing, Operating, Controlling):
     """`prinia.storage.protocol.Storage` in the memory of this process; any number of threads and loops share it.
 
     ``clock`` gives its time (``now()``, aware): the machine's by default. After moving a clock of your own call

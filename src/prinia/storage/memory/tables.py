@@ -63,6 +63,14 @@ class Ringer(Protocol):
         ...
 
 
+class Hearer(Protocol):
+    """Who wants to know of jobs that have ended."""
+
+    def tell(self, id: int, /) -> None:
+        """This one has."""
+        ...
+
+
 class Tables:
     """All that a memory storage knows."""
 
@@ -88,6 +96,9 @@ class Tables:
         #: Of sleepers, and of all that listen.
         self.bells: set[Ringer] = set()
         self.listeners: set[Ringer] = set()
+        #: Of which jobs the end is announced, until when, and to whom.
+        self.expected: dict[int, datetime] = {}
+        self.hearers: set[Hearer] = set()
         self.ids = count(1)
 
     def now(self) -> datetime:
@@ -199,8 +210,15 @@ class Tables:
         keep = self.retention.get(job.spec.queue, DEFAULT).of(state)
         drop_at = None if keep == inf else now + timedelta(seconds=keep)
         self.finished[job.id] = Finished(record, job.owner, job.token, drop_at, job)
+        self.announce(job.id)
         if job.spec.unique is not None:
             self.unique.pop(job.spec.unique.hash, None)
+
+    def announce(self, id: int) -> None:
+        """A job has ended, or is gone."""
+        if self.expected.pop(id, None) is not None:
+            for hearer in self.hearers:
+                hearer.tell(id)
 
     def cancel(self, job: LiveJob, now: datetime, *, by: str) -> None:
         """One that waits ends, one that runs is marked."""

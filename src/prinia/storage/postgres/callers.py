@@ -45,6 +45,7 @@ class Callers:
         self._complete = sql.call("complete_within")
         self._in_progress = sql.query("in_progress")
         self._find = sql.query("find")
+        self._expect = sql.query("expect")
         self._cancel = sql.query("cancel", end_waiting=sql.part("end_waiting"))
         self._make_leaves = sql.query("make_leaves")
         self._set_retention = sql.query("set_retention")
@@ -141,12 +142,20 @@ class Callers:
         [(answer,)] = await self._pools.arun(self._in_progress, {"xid": xid, "id": id})
         return bool(answer)
 
+    def expect(self, ids: Sequence[int], /) -> None:
+        """`prinia.storage.protocol.Announces.expect`."""
+        self._pools.run(self._expect, {"ids": array(ids)})
+
+    async def aexpect(self, ids: Sequence[int], /) -> None:
+        """`expect`, awaited."""
+        await self._pools.arun(self._expect, {"ids": array(ids)})
+
     def cancel(self, ids: Sequence[int], /, *, by: str) -> int:
         """`prinia.storage.protocol.Cancels.cancel`."""
         cancelled: int = 0
         for _ in range(CANCEL_ROUNDS):
             try:
-                [(done, left)] = self._pools.run(self._cancel, _cancel_params(ids, by))
+                [(done, left, _)] = self._pools.run(self._cancel, _cancel_params(ids, by))
             except StorageError as error:
                 if not lacks_leaf(error):
                     raise
@@ -163,7 +172,7 @@ class Callers:
         cancelled: int = 0
         for _ in range(CANCEL_ROUNDS):
             try:
-                [(done, left)] = await self._pools.arun(self._cancel, _cancel_params(ids, by))
+                [(done, left, _)] = await self._pools.arun(self._cancel, _cancel_params(ids, by))
             except StorageError as error:
                 if not lacks_leaf(error):
                     raise

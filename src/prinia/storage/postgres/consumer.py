@@ -310,13 +310,13 @@ class PostgresConsumer:
         acks.sort(key=lambda ack: ack.id)
         values = params(acks) | {"owner": str(self._instance.id), "ids": array([ack.id for ack in acks])}
         try:
-            [(recorded, *more)] = await self._acks.run(statement, values)
+            [(recorded, cancelled, *_)] = await self._acks.run(statement, values)
         except StorageError as error:
             if not lacks_leaf(error):
                 raise
             await self._acks.run(self._sql.query("make_leaves"))
-            [(recorded, *more)] = await self._acks.run(statement, values)
-        return ([] if recorded == len(acks) else acks), (more[1] or [] if more else [])
+            [(recorded, cancelled, *_)] = await self._acks.run(statement, values)
+        return ([] if recorded == len(acks) else acks), cancelled or []
 
     async def _settled(self, acks: list[Ack], ended: dict[int, JobState]) -> Receipt:
         ends = {ack.id: END.get(ack.kind) for ack in acks}

@@ -47,11 +47,11 @@ class Controlling:
 
     def pauses(self) -> list[Pause]:
         """`prinia.storage.protocol.Pauses.pauses`."""
-        return _pauses(self._pools.run(self._sql.query("pauses"), {}))
+        return read_pauses(self._pools.run(self._sql.query("pauses"), {}))
 
     async def apauses(self) -> list[Pause]:
         """`pauses`, awaited."""
-        return _pauses(await self._pools.arun(self._sql.query("pauses"), {}))
+        return read_pauses(await self._pools.arun(self._sql.query("pauses"), {}))
 
     def command_worker(self, instance: UUID, command: WorkerCommand | None, /, *, by: str) -> bool:
         """`prinia.storage.protocol.Commands.command_worker`."""
@@ -104,7 +104,8 @@ def _told(instance: UUID, rows: Rows) -> bool:
     return bool(told)
 
 
-def _pauses(rows: Rows) -> list[Pause]:
+def read_pauses(rows: Rows) -> list[Pause]:
+    """The rows of ``pauses.sql``."""
     return [Pause(kind=kind, name=name, at=at.astimezone(UTC), by=by) for kind, name, at, by in rows]
 
 

@@ -10,6 +10,8 @@ Of several sleepers one holds a bell. The others sleep because they see it held;
 that one takes over when the holder dies, and they hold the bell's *waiting* lock shared, by which a worker that is
 full can tell that somebody could take over work (`PostgresBell.pass_on`).
 
+Over the same connection come the ends of jobs that somebody awaits (``announce`` in the database).
+
 A transaction that enqueued and stays open keeps its bell shared for as long. A worker that could not get a bell for a
 second makes it loud: pushes then always notify. It goes on trying, and the one who gets the bell makes it quiet again.
 """
@@ -29,6 +31,7 @@ import psycopg
 from prinia.errors import StorageError
 from prinia.storage.postgres.connection import BASE_SETTINGS, AsyncLine, array, text_array
 from prinia.storage.postgres.sql import Sql, Statement
+from prinia.storage.protocol import Heard
 
 
 class Sleeper(Protocol):
@@ -63,6 +66,8 @@ PROBE_EVERY = 30.0
 WAITING = 64
 #: What is notified when a worker was told something (see ``command_worker.sql``).
 ORDERS = "orders"
+#: Before the ids of jobs that have ended.
+ENDED = "ended "
 
 _BELL = re.compile(r"([0-9]{1,2})(\+?)")
 
@@ -93,6 +98,8 @@ class Listener:
         self._held: dict[int, int] = {}
         self._waiting: dict[int, int] = {}
         self._sleepers: set[Sleeper] = set()
+        self._hearers: set[Heard] = set()
+        self._warned = False
         self._ready = asyncio.Event()
         self._readable = asyncio.Event()
         self._proof: asyncio.Future[None] | None = None
@@ -112,7 +119,11 @@ class Listener:
         self._users += 1
         if self._task is None:
             self._task = asyncio.create_task(self._keep_listening(), name="prinia listener")
-        await self._ready.wait()
+        try:
+            await self._ready.wait()
+        except BaseException:
+            await self.release()
+            raise
 
     async def release(self) -> None:
         """One user less; the last ends it."""
@@ -141,6 +152,14 @@ class Listener:
         """Undo `join`."""
         self._sleepers.discard(sleeper)
 
+    def hear(self, heard: Heard) -> None:
+        """This one wants to hear of jobs that have ended."""
+        self._hearers.add(heard)
+
+    def unhear(self, heard: Heard) -> None:
+        """Undo `hear`."""
+        self._hearers.discard(heard)
+
     # -- the connection -------------------------------------------------------------------------------------------
 
     async def _keep_listening(self) -> None:
@@ -154,7 +173,7 @@ class Listener:
             except (StorageError, psycopg.Error, OSError) as error:
                 failures += 1
                 if self.listening or failures == 1:
-                    log.warning("the LISTEN connection was lost, workers poll meanwhile: %s", error)
+                    log.warning("the LISTEN connection was lost, workers and waits poll meanwhile: %s", error)
                 self._lost()
                 await asyncio.sleep(random.uniform(0, min(RECONNECT_CAP, 0.1 * 2**failures)))
 
@@ -183,10 +202,12 @@ class Listener:
                         break
             self._connection = connection
         if not self._line.direct or not proven.done():
-            log.warning(
-                "notifications do not arrive on this connection (a transaction pooler?): workers poll."
-                " Give listen_dsn, a URL that leads to the server itself, to be woken at once"
+            log.log(
+                logging.DEBUG if self._warned else logging.WARNING,
+                "notifications do not arrive on this connection (a transaction pooler?): workers and waits poll."
+                " Give listen_dsn, a URL that leads to the server itself, to be woken at once",
             )
+            self._warned = True
             self._lost()
             await self._line.close()
             return False
@@ -194,6 +215,8 @@ class Listener:
         self._ready.set()
         for sleeper in self._sleepers:
             sleeper.ring()
+        for heard in list(self._hearers):
+            heard(None)
         return True
 
     async def _dispatch(self) -> None:
@@ -244,11 +267,19 @@ class Listener:
             for sleeper in self._sleepers:
                 sleeper.summon()
             return
+        if notify.payload.startswith(ENDED):
+            self._heard_ends(notify.payload.removeprefix(ENDED))
+            return
         bell = _BELL.fullmatch(notify.payload)
         if bell is None:
             return  # whoever may connect may notify any channel
         for sleeper in self._sleepers:
             sleeper.heard(int(bell[1]), passed_on=bool(bell[2]))
+
+    def _heard_ends(self, payload: str) -> None:
+        ids = [int(id) for id in payload.split(",") if id.isdecimal() and id.isascii()]
+        for heard in list(self._hearers):
+            heard(ids)
 
     # -- locks ----------------------------------------------------------------------------------------------------
 

@@ -12,9 +12,11 @@ from typing import Any, TypeVar, cast
 
 from prinia.overview import Count, QueueRecord, WorkerRecord
 from prinia.selection import Selection
-from prinia.storage.postgres.connection import BASE_SETTINGS, assignments
+from prinia.situation import Situation
+from prinia.storage.postgres.connection import BASE_SETTINGS, array, assignments
+from prinia.storage.postgres.controlling import read_pauses
 from prinia.storage.postgres.pools import Pools, Rows
-from prinia.storage.postgres.records import record
+from prinia.storage.postgres.records import record, records, utc
 from prinia.storage.postgres.selecting import (
     archive_condition,
     archive_walk,
@@ -56,7 +58,7 @@ _OLDEST_FIRST = {"beyond": ">", "covered": "<=", "direction": "asc", "nearest": 
 
 
 class Listing:
-    """`prinia.storage.protocol.Lists` on PostgreSQL: a part of the storage, which has the two below."""
+    """`prinia.storage.protocol.Lists` and `Explains` on PostgreSQL: a part of the storage, which has the two below."""
 
     _sql: Sql
     _pools: Pools
@@ -94,6 +96,14 @@ class Listing:
     async def aworkers(self) -> list[WorkerRecord]:
         """`workers`, awaited."""
         return [_worker(row) for row in await self._pools.arun(self._sql.query("workers"), {})]
+
+    def situation(self, id: int, /, *, limit: int) -> Situation:
+        """`prinia.storage.protocol.Explains.situation`."""
+        return self._play(self._situation(id, limit))
+
+    async def asituation(self, id: int, /, *, limit: int) -> Situation:
+        """`situation`, awaited."""
+        return await self._aplay(self._situation(id, limit))
 
     # -- scripts ------------------------------------------------------------------------------------------------------
 
@@ -142,6 +152,20 @@ class Listing:
             standing.add_sample((yield self._sql.query("sample_states"), percents), live_percent, finished_percent)
         return standing.queues()
 
+    def _situation(self, id: int, limit: int) -> Script[Situation]:
+        [(now, expires_at, ahead)] = yield self._sql.query("place"), {"id": id, "limit": limit}
+        job = next(iter(records([id], (yield self._sql.query("find"), {"ids": array([id])}))), None)
+        if job is None or job.state.final:
+            return Situation(now=now.astimezone(UTC), job=job)
+        return Situation(
+            now=now.astimezone(UTC),
+            job=job,
+            expires_at=utc(expires_at),
+            ahead=ahead,
+            pauses=read_pauses((yield self._sql.query("pauses"), {})),
+            workers=[_worker(row) for row in (yield self._sql.query("workers"), {})],
+        )
+
     def _percents(self) -> Script[tuple[float, float]]:
         """How much of the two tables is a sample of them."""
         [(live, finished)] = yield self._sql.query("sizes"), {}
@@ -189,7 +213,7 @@ def _percent(pages: int) -> float:
 
 def _worker(row: tuple[Any, ...]) -> WorkerRecord:
     (id, name, host, pid, run, version, queues, tasks, concurrency, running, started_at, beat_at, beat_age, listener,
-     lag, blocked, command, alive) = row  # fmt: skip
+     lag, blocked, command, alive, commanded_by) = row  # fmt: skip
     return WorkerRecord(
         id=id,
         name=name,
@@ -209,4 +233,5 @@ def _worker(row: tuple[Any, ...]) -> WorkerRecord:
         blocked=blocked,
         command=command,
         alive=alive,
+        commanded_by=commanded_by,
     )

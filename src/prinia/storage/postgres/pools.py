@@ -89,6 +89,11 @@ class Pools:
         if not self._keep(key, pool):
             await pool.close()
 
+    @property
+    def aopened(self) -> bool:
+        """Whether the pool of the running loop is open."""
+        return (os.getpid(), asyncio.get_running_loop()) in self._opened
+
     async def aclose(self) -> None:
         """Undo one `aopen`; the last closes the pool."""
         opened = self._released((os.getpid(), asyncio.get_running_loop()))

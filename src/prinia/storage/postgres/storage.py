@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
 from weakref import WeakKeyDictionary
 
 from prinia.job import Instance
@@ -16,6 +17,7 @@ from prinia.storage.postgres.operating import Operating
 from prinia.storage.postgres.pools import Pools
 from prinia.storage.postgres.pulse import PostgresPulse
 from prinia.storage.postgres.sql import Sql
+from prinia.storage.protocol import Heard
 
 
 class PostgresStorage(Callers, Listing, Operating, Controlling):
@@ -34,12 +36,24 @@ class PostgresStorage(Callers, Listing, Operating, Controlling):
         self._listen_dsn: Callable[[], str] = (lambda: listen_dsn) if listen_dsn else self._dsn
         self._sql = Sql(schema)
         self._listeners: WeakKeyDictionary[asyncio.AbstractEventLoop, Listener] = WeakKeyDictionary()
+        #: Those that go on listening while the storage is open, whether or not somebody waits just now.
+        self._kept: WeakKeyDictionary[asyncio.AbstractEventLoop, Listener] = WeakKeyDictionary()
         super().__init__(self._sql, Pools(self._dsn, schema=schema))
 
     @property
     def schema(self) -> str:
         """The name of the schema that holds everything."""
         return self._sql.schema
+
+    @property
+    def dsn(self) -> str:
+        """The libpq connection string."""
+        return self._dsn()
+
+    @property
+    def listen_dsn(self) -> str:
+        """The one for LISTEN connections, which may be the same."""
+        return self._listen_dsn()
 
     def consumer(self, instance: Instance, /, *, listen: bool = True) -> PostgresConsumer:
         """The worker's side, for one event loop; all that listen in a loop share one LISTEN connection."""
@@ -51,6 +65,21 @@ class PostgresStorage(Callers, Listing, Operating, Controlling):
         if listener is None:
             listener = self._listeners[loop] = Listener(self._listen_dsn, self._sql)
         return listener
+
+    @asynccontextmanager
+    async def hear_ends(self, heard: Heard, /) -> AsyncGenerator[Listener]:
+        """`prinia.storage.protocol.Announces.hear_ends`, over the loop's one LISTEN connection."""
+        listener, loop = self._find_listener(), asyncio.get_running_loop()
+        await listener.acquire()
+        listener.hear(heard)
+        try:
+            yield listener
+        finally:
+            listener.unhear(heard)
+            if self._pools.aopened and loop not in self._kept:
+                self._kept[loop] = listener
+            else:
+                await listener.release()
 
     def pulse(self, instance: Instance, /) -> PostgresPulse:
         """The heartbeat's side."""
@@ -71,3 +100,5 @@ class PostgresStorage(Callers, Listing, Operating, Controlling):
     async def aclose(self) -> None:
         """Undo one `aopen`."""
         await self._pools.aclose()
+        if not self._pools.aopened and (kept := self._kept.pop(asyncio.get_running_loop(), None)) is not None:
+            await kept.release()

@@ -14,12 +14,14 @@ pass, a test asks again until it has.
 from __future__ import annotations
 
 from prinia.testing.conformance.acking import AckPromises
+from prinia.testing.conformance.announcing import AnnouncementPromises
 from prinia.testing.conformance.bells import BellPromises
 from prinia.testing.conformance.bench import Bench, ConformanceBase, StandIn, job, promise
 from prinia.testing.conformance.cancelling import CancelPromises
 from prinia.testing.conformance.claiming import ClaimPromises
 from prinia.testing.conformance.controlling import CommandPromises, PausePromises
 from prinia.testing.conformance.expiry import ExpiryPromises
+from prinia.testing.conformance.explaining import ExplainPromises
 from prinia.testing.conformance.listing import ListPromises
 from prinia.testing.conformance.operating import OperatePromises, RedrivePromises
 from prinia.testing.conformance.order import OrderPromises
@@ -50,6 +52,7 @@ class StorageConformance(
     ResendPromises,
     RetryPromises,
     CancelPromises,
+    AnnouncementPromises,
     OperatePromises,
     RedrivePromises,
     PausePromises,
@@ -62,5 +65,6 @@ class StorageConformance(
     BellPromises,
     WithinPromises,
     ListPromises,
+    ExplainPromises,
 ):
     """All promises. Override `make_storage`, and `transaction` where the storage pushes in the caller's."""

@@ -86,6 +86,9 @@ archived as (
       left join {schema}.queues q on q.name = g.queue
     returning id
 ),
+announced as (
+    select {schema}.announce(array_agg(id)) from archived
+),
 kept as (
     update {schema}.jobs j
        set claimed_at = null, attempt = j.attempt - coalesce(m.uncounted, false)::int,
@@ -97,6 +100,7 @@ kept as (
 rung as (
     select {schema}.ring(array_agg(distinct queue)) from kept
 )
-select (select count(*) from archived) + (select count(*) from kept), (select count(*) from rung),
+select (select count(*) from archived) + (select count(*) from kept),
        -- A cancel request ended them, where their acks would not have.
-       (select array_agg(m.id) from mine m where m.state = 'cancelled' and m.kind <> 'cancel')
+       (select array_agg(m.id) from mine m where m.state = 'cancelled' and m.kind <> 'cancel'),
+       (select count(*) from rung), (select count(*) from announced)

@@ -17,5 +17,6 @@ marked as (
 {end_waiting}
 select done.jobs,
        (select count(*) from {schema}.jobs j where j.id = any (%(ids)s::bigint[]) and j.cancel_requested_at is null)
-       - done.jobs
+       - done.jobs,
+       (select count(*) from announced)
   from (select (select count(*) from archived) + (select count(*) from marked) as jobs) as done

@@ -30,5 +30,8 @@ archived as (
       join acked a on a.id = g.id and a.token = g.token
       left join {schema}.queues q on q.name = g.queue
     returning id
+),
+announced as (
+    select {schema}.announce(array_agg(id)) from archived
 )
-select count(*) from archived
+select (select count(*) from archived), null::bigint[], (select count(*) from announced)

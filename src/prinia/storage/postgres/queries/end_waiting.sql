@@ -1,5 +1,6 @@
 -- Part of cancel, operate_cancel and sweep_expired: the waiting rows in "mine" become cancelled, for a reason. A row that
--- was claimed, or changed, after this statement began stays, and so does its error history.
+-- was claimed, or changed, after this statement began stays, and so does its error history. Whoever uses it must read
+-- "announced".
 gone as (
     delete from {schema}.jobs j
      where j.ctid = any (array(select m.at from mine m)) and j.claimed_at is null
@@ -27,4 +28,7 @@ archived as (
       left join told t on t.job_id = g.id
       left join {schema}.queues q on q.name = g.queue
     returning id
+),
+announced as (
+    select {schema}.announce(array_agg(id)) from archived
 )

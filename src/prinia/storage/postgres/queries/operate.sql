@@ -33,4 +33,4 @@ select (select array_agg(m.id order by m.id) from matched m),
                 except select id from mine where verdict is not null) l),
        (select id from noted),
        (select id from edge),
-       (select count(*) from rung)
+       (select count(*) from woken)

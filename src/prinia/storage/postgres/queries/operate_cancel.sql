@@ -10,6 +10,6 @@ marked as (
 done as (
     select id from marked union all select id from archived
 ),
-rung as (
-    select
+woken as (
+    select from announced
 )

@@ -16,6 +16,6 @@ freed as (
 done as (
     select id from gone
 ),
-rung as (
-    select
+woken as (
+    select {schema}.announce(array_agg(id)) from gone
 )

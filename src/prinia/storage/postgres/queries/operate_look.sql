@@ -7,6 +7,6 @@ mine as materialized (
 done as (
     select id from mine where verdict is null
 ),
-rung as (
+woken as (
     select
 )

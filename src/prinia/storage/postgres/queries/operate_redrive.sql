@@ -42,6 +42,6 @@ done as (
      order by m.hash
     returning id, queue
 ),
-rung as (
+woken as (
     select {schema}.ring(array_agg(distinct queue)) from done
 )

@@ -7,6 +7,6 @@ done as (
      where j.id = any (array(select m.id from mine m where m.verdict is null))
     returning j.id, j.queue
 ),
-rung as (
+woken as (
     select {schema}.ring(array_agg(distinct queue)) from done
 )

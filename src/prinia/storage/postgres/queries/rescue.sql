@@ -80,6 +80,9 @@ archived as (
       left join {schema}.queues q on q.name = g.queue
     returning id
 ),
+announced as (
+    select {schema}.announce(array_agg(id)) from archived
+),
 kept as (
     update {schema}.jobs j
        set claimed_at = null, owner = null, token = null, attempt = greatest(j.attempt - 1, 0),
@@ -92,4 +95,5 @@ kept as (
 rung as (
     select {schema}.ring(array_agg(distinct queue)) from kept
 )
-select (select count(*) from archived) + (select count(*) from kept), (select count(*) from rung)
+select (select count(*) from archived) + (select count(*) from kept),
+       (select count(*) from rung), (select count(*) from announced)

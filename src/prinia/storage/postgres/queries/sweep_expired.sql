@@ -13,4 +13,4 @@ with mine as materialized (
        for update skip locked
 ),
 {end_waiting}
-select count(*) from archived
+select (select count(*) from archived), (select count(*) from announced)

@@ -1,0 +1,1 @@
+select instance, term from {schema}.leader
