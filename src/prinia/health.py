@@ -175,6 +175,7 @@ class HealthServer:
             self.address = Address(address.host, self._socket.getsockname()[1])
         self._loop = asyncio.new_event_loop()
         self._ended: asyncio.Future[None] = self._loop.create_future()
+        self._answering: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
         self._thread = threading.Thread(target=self._serve, name="prinia-health", daemon=True)
 
     def __enter__(self) -> Self:
@@ -197,9 +198,18 @@ class HealthServer:
 
     async def _answer_until_ended(self) -> None:
         serving = asyncio.start_server if self.address.path is None else asyncio.start_unix_server
-        server = await serving(self._answer, sock=self._socket, limit=LONGEST_REQUEST)
+        server = await serving(self._accept, sock=self._socket, limit=LONGEST_REQUEST)
         await self._ended
         server.close()
+        await asyncio.sleep(0)  # what was accepted just now
+        for writer in self._answering.values():
+            writer.close()
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # A task that is cancelled before it began would leave its connection open.
+        task = asyncio.create_task(self._answer(reader, writer))
+        self._answering[task] = writer
+        task.add_done_callback(self._answering.pop)
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:

@@ -22,12 +22,18 @@ def test_version_and_help(cli: Cli) -> None:
     assert "Exit codes" in top.stdout
 
 
-@pytest.mark.parametrize("arguments", [["nosuch"], ["migrate", "--nosuch"], ["worker"], ["demo", "--files", "2"]])
+@pytest.mark.parametrize("arguments", [["nosuch"], ["migrate", "--nosuch"], ["demo", "--files", "2"]])
 def test_wrong_usage_is_2(cli: Cli, arguments: list[str]) -> None:
     done = cli.run(*arguments)
     assert done.returncode == 2
     assert "Usage: prinia" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_worker_of_no_app_is_told_how_to_name_one(cli: Cli) -> None:
+    done = cli.run("worker")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("prinia: which app? Write prinia worker MODULE:APP")
 
 
 def test_no_database(cli: Cli) -> None:

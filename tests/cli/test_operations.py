@@ -17,7 +17,7 @@ import pytest
 
 from prinia import JobState, Prinia, StorageUnavailable
 from prinia.changes import Step
-from prinia.cli import progress, who
+from prinia.cli import progress
 from prinia.storage.postgres import PostgresStorage
 from tests.waiting import until
 
@@ -211,7 +211,7 @@ def test_who_where_the_user_has_no_name(inside: Inside, stock: Stock, monkeypatc
     def nobody() -> str:
         raise KeyError("uid not found")
 
-    monkeypatch.setattr(who.getpass, "getuser", nobody)
+    monkeypatch.setattr(getpass, "getuser", nobody)
     inside("jobs", "cancel", str(stock.ready.id))
     assert stock.ready.info().reason == f"cancelled by user {os.getuid()} (prinia jobs)"
 

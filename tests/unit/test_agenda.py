@@ -32,7 +32,7 @@ def pauses(times: list[float]) -> list[float]:
 def test_a_new_job_is_looked_at_at_once_and_ever_less_often() -> None:
     agenda = Agenda()
     agenda.add(7, 100.0)
-    assert pauses(looks(agenda, 103.0)) == pytest.approx([0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.5, 0.5, 0.5, 0.5])
+    assert pauses(looks(agenda, 102.5)) == pytest.approx([0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.5, 0.5, 0.5])
 
 
 def test_what_would_be_heard_is_looked_at_rarely() -> None:

@@ -236,5 +236,5 @@ async def test_waiters_in_one_loop_share_their_looks(
     jobs = [await send.aenqueue(n) for n in range(50)]
     all_at_once = asyncio.gather(*(_collect(app.wait(jobs[n::5])) for n in range(5)), jobs[0].ainfo())
     storage.looked = lambda look: cancel(app, *jobs) if look == 3 else None
-    assert sum(len(done) for done in (await all_at_once)[:5]) == 50  # type: ignore[arg-type]
+    assert sum(len(done) for done in (await all_at_once)[:5]) == 50  # type: ignore[arg-type, misc]
     assert len(storage.looks) < 10

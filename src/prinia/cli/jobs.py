@@ -11,8 +11,8 @@ from prinia.app import Prinia
 from prinia.cli.choosing import Filters, filtered, refuse_age_with_cursor
 from prinia.cli.database import choose_app, on_database
 from prinia.cli.failing import Misuse
-from prinia.cli.jobtext import job_facts, job_json, listed_json
 from prinia.cli.groups import ListingGroup
+from prinia.cli.jobtext import job_facts, job_json, listed_json
 from prinia.cli.output import print_facts, print_json, print_table
 from prinia.cli.times import distance
 from prinia.job import JobRecord, JobState

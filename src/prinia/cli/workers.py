@@ -9,8 +9,8 @@ import click
 
 from prinia.app import Prinia
 from prinia.cli.database import choose_app, on_database
-from prinia.cli.instances import find_worker, short_ids
 from prinia.cli.groups import ListingGroup
+from prinia.cli.instances import find_worker, short_ids
 from prinia.cli.output import print_json, print_table
 from prinia.cli.who import by_somebody
 from prinia.overview import WorkerRecord

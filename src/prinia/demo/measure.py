@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import io
+import threading
 import time
 import tokenize
 from collections.abc import Iterator
@@ -11,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 KEPT_FUNCTIONS = 5
+#: Python 3.11 counts how deep it is in a tree for all threads together, and raises SystemError when two get mixed up.
+_PARSING = threading.Lock()
 
 
 class UnreadableSource(ValueError):
@@ -48,7 +51,8 @@ def measure_file(path: Path) -> Measured:
     """
     started = time.perf_counter()
     text = _read(path)
-    tree = ast.parse(text, filename=str(path))
+    with _PARSING:
+        tree = ast.parse(text, filename=str(path))
     functions = list(_functions(tree, ""))
     return Measured(
         file=path.name,

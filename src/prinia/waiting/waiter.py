@@ -41,6 +41,7 @@ class Waiter:
         """All but the first are for tests of blocking waits: who hears, and time itself."""
         self._storage = storage
         self._ears = ears
+        self._lock = threading.Lock()
         self._monotonic = monotonic
         self._sleep = sleep
         #: By event loop; one is here for as long as somebody waits in that loop.
@@ -88,14 +89,17 @@ class Waiter:
     ) -> Iterator[tuple[AnyAwaited, JobRecord | JobNotFound]]:
         """Each job as it ends. Raises `JobNotCommitted` or `ResultTimeout`."""
         check_timeout(timeout)
-        if self._ears is None:
-            from prinia.waiting.ears import Ears  # it needs asyncio, see `prinia.colour`
-
-            self._ears = Ears(self._storage)
-        watch: Watch[AnyAwaited] = Watch(
-            self._storage(), self._ears, self.find, monotonic=self._monotonic, sleep=self._sleep
-        )
+        ears = self._find_ears()
+        watch: Watch[AnyAwaited] = Watch(self._storage(), ears, self.find, monotonic=self._monotonic, sleep=self._sleep)
         return watch.each(awaited, timeout)
+
+    def _find_ears(self) -> Hears:
+        with self._lock:
+            if self._ears is None:
+                from prinia.waiting.ears import Ears  # it needs asyncio, see `prinia.colour`
+
+                self._ears = Ears(self._storage)
+            return self._ears
 
     # -- awaited ----------------------------------------------------------------------------------------------------
 
