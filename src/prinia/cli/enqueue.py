@@ -156,7 +156,7 @@ def _enqueue_many(app: Prinia, task: Task[..., Any], as_json: bool) -> None:
     if as_json:
         print_json({"enqueued": len(jobs) - there, "jobs": [{"id": job.id, "created": job.created} for job in jobs]})
     else:
-        ids = f": {jobs[0].id} to {jobs[-1].id}" if jobs else ""
+        ids = f": {jobs[0].id} to {jobs[-1].id}" if jobs and not there else ""
         kept = f"; {plural(there, 'unique key')} taken already" if there else ""
         click.echo(f"{plural(len(jobs) - there, 'job')} enqueued{ids}{kept}")
 
