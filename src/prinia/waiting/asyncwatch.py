@@ -91,10 +91,8 @@ class AsyncWatch(Generic[AnyAwaited]):
 
     async def _settled(self, one: Awaited, found: JobRecord | None) -> JobRecord | JobNotFound | None:
         """How it ended, or None: it is awaited on."""
-        if found is not None and found.state.final:
-            return found
-        if found is not None and not one.uncertain:
-            return None
+        if found is not None and not one.hidden(found):
+            return found if found.state.final else None
         try:
             record = await self._find(one)
         except JobNotCommitted:  # it would be waited for until the caller commits

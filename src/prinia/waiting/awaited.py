@@ -28,13 +28,8 @@ class Awaited:
     created: bool = True
     seen: JobRecord | StorageUnavailable | None = None
 
-    @property
-    def uncertain(self) -> bool:
-        """Whether an open transaction may have to do with what is seen of it."""
-        return self.xid is not None and not self.created
-
     def hidden(self, found: JobRecord | None) -> bool:
-        """Whether that transaction may be why this was found: nothing, or a job that it may have replaced."""
+        """Whether an open transaction may be why this was found: nothing, or a job that it may have replaced."""
         return self.xid is not None and (found is None or not (self.created or found.state.final))
 
 

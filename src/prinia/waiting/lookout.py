@@ -128,7 +128,7 @@ class Lookout:
         if isinstance(answer, Exception):
             if now or not isinstance(answer, StorageUnavailable):
                 future.set_exception(answer)
-        elif answer is None or now or awaited.uncertain or answer.state.final:
+        elif answer is None or now or answer.state.final or awaited.hidden(answer):
             future.set_result(answer)
 
     # -- hearing --------------------------------------------------------------------------------------------------
