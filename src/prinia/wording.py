@@ -27,9 +27,13 @@ def span(seconds: float) -> str:
 
 def moment(at: datetime, *, now: datetime) -> str:
     """A moment and how far it is from now: "2026-12-01 09:30:00 UTC (3m ago)"."""
+    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC ({distance(at, now=now)})"
+
+
+def distance(at: datetime, *, now: datetime) -> str:
+    """How far a moment is from now: "3m ago", "in 2h"."""
     seconds = (at - now).total_seconds()
-    distance = f"in {span(seconds)}" if seconds > 0 else f"{span(-seconds)} ago"
-    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC ({distance})"
+    return f"in {span(seconds)}" if seconds > 0 else f"{span(-seconds)} ago"
 
 
 def plural(number: int, noun: str) -> str:

@@ -58,9 +58,12 @@ class Desk(Lab):
 
     async def explained(self, id: int) -> tuple[list[str], str]:
         """The codes of the reasons and the text, which must say what the JSON says."""
-        document = json.loads(await self.invoke("explain", str(id), "--json"))
-        printed = await self.invoke("explain", str(id))
-        codes = [reason["code"] for reason in document["reasons"]]
+        document, codes = await self._document(id)
+        while True:
+            printed = await self.invoke("explain", str(id))
+            before, (document, codes) = codes, await self._document(id)
+            if codes == before:  # a real worker may have done something between two of them
+                break
         assert set(document) == {"id", "at", "job", "reasons"}
         assert document["id"] == id
         assert [line for line in printed.splitlines() if line in list(ReasonCode)] == codes
@@ -70,6 +73,10 @@ class Desk(Lab):
             assert not {"args", "result"} & set(document["job"])
             assert printed.startswith(f"job {id}: {document['job']['task']} in queue")
         return codes, printed
+
+    async def _document(self, id: int) -> tuple[dict[str, Any], list[str]]:
+        document = json.loads(await self.invoke("explain", str(id), "--json"))
+        return document, [reason["code"] for reason in document["reasons"]]
 
     async def because(self, id: int, *codes: str) -> str:
         """It must be for these reasons; the text."""

@@ -69,7 +69,8 @@ async def test_what_is_looked_at_is_bounded(lab: Lab, state: Callable[[Lab], Awa
     assert isinstance(storage, PostgresStorage)
     async with storage._pools.aconnection() as connection, connection.transaction():
         await connection.execute(assignments(READ_SETTINGS, local=True))
-        cursor = await connection.execute(storage._sql.query("examine_waiting"), {"limit": LIMIT})
+        waiting = storage._sql.query("examine_waiting", lanes=storage._sql.part("lanes"))
+        cursor = await connection.execute(waiting, {"limit": LIMIT})
         assert await cursor.fetchall() == [("email", "conformance", LIMIT, True)]
         cursor = await connection.execute(storage._sql.query("examine_failures"), {"limit": LIMIT})
         assert await cursor.fetchall() == [("conformance", LIMIT, True)]

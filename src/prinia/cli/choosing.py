@@ -14,6 +14,7 @@ import click
 from prinia.app import Prinia
 from prinia.cli.failing import Misuse
 from prinia.cli.instances import find_worker, read_id
+from prinia.cli.stacking import stack
 from prinia.cli.times import Moment, checked, read_moment
 from prinia.query import JobQuery
 
@@ -23,7 +24,7 @@ _WHEN = {
     "finished_since": "Ended then or later.",
     "finished_before": "Ended before.",
 }
-_OPTIONS = (
+_options = stack(
     click.option("--id", "ids", type=int, multiple=True, metavar="ID", help="The job of this id; may be repeated, as "
                  "the next ones may: one of those given must fit."),
     click.option("--queue", "-q", "queue", multiple=True, metavar="QUEUE", help="In this queue."),
@@ -110,9 +111,7 @@ def filtered(function: Callable[..., None]) -> Callable[..., None]:
         filters = Filters(**{name: given.pop(name) for name in Filters.__dataclass_fields__})
         function(*args, filters=filters, **given)
 
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
+    return _options(command)
 
 
 def refuse_age_with_cursor(filters: Filters, after: str | None) -> None:

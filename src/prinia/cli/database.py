@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
 
 import click
 
 from prinia.app import Prinia
 from prinia.cli.failing import Misuse
 from prinia.cli.settings import TABLE, find_settings, variable
+from prinia.cli.stacking import stack
 from prinia.cli.target import find_app
 
-F = TypeVar("F", bound=Callable[..., Any])
-
-_OPTIONS = (
+#: The command takes ``app``, ``database_url``, ``schema`` and ``as_json``; the first three are for `choose_app`.
+on_database = stack(
     click.option("--app", metavar="MODULE:APP",
                  help="The app whose database it is; else PRINIA_APP, else app in [tool.prinia] of pyproject.toml."),
     click.option("--database-url", metavar="URL",
@@ -26,13 +25,6 @@ _OPTIONS = (
                  help="The schema that holds Prinia's tables; else the app's, else prinia."),
     click.option("--json", "as_json", is_flag=True, help="Print the outcome as JSON."),
 )  # fmt: skip
-
-
-def on_database(function: F) -> F:
-    """The command takes ``app``, ``database_url``, ``schema`` and ``as_json``; the first three are for `choose_app`."""
-    for option in reversed(_OPTIONS):
-        function = option(function)
-    return function
 
 
 def choose_app(app: str | None, database_url: str | None, schema: str | None) -> Prinia:

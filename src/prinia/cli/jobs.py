@@ -17,9 +17,10 @@ from prinia.cli.output import print_facts, print_json, print_table
 from prinia.cli.times import distance
 from prinia.job import JobRecord, JobState
 from prinia.query import MAX_PAGE, JobQuery
+from prinia.selection import LIVE_STATES
 from prinia.wording import span
 
-_WAITING = frozenset((JobState.SCHEDULED, JobState.RETRYING, JobState.READY, JobState.BLOCKED))
+_WAITING = LIVE_STATES - {JobState.RUNNING}
 _HEADERS = ("id", "state", "task", "queue", "attempt", "enqueued", "time", "note")
 
 

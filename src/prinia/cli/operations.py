@@ -17,6 +17,7 @@ from prinia.cli.database import choose_app, connected, on_database
 from prinia.cli.failing import FAILED, Failure, Misuse
 from prinia.cli.output import print_json
 from prinia.cli.progress import progress
+from prinia.cli.stacking import stack
 from prinia.cli.times import checked, read_duration, read_time
 from prinia.cli.who import by_somebody
 from prinia.course import Progress
@@ -70,17 +71,14 @@ def operates(function: Callable[..., None]) -> Callable[..., None]:
         )  # fmt: skip
         function(asked, **values)
 
-    complete: Callable[..., None] = command
-    for option in reversed(_OPTIONS):
-        complete = option(complete)
-    return complete
+    return _options(command)
 
 
 def _epilog(example: str) -> str:
     return f"Example: prinia jobs {example}. {_EXIT_CODES}"
 
 
-_OPTIONS: tuple[Callable[[Callable[..., None]], Callable[..., None]], ...] = (
+_options = stack(
     click.argument("named", type=int, nargs=-1, metavar="[ID]..."),
     filtered,
     click.option("--all", "everything", is_flag=True, help="All jobs there are, instead of filters."),

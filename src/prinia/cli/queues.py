@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -15,6 +15,7 @@ from prinia.cli.database import choose_app, on_database
 from prinia.cli.failing import Misuse
 from prinia.cli.groups import ListingGroup
 from prinia.cli.output import print_json, print_table
+from prinia.cli.stacking import stack
 from prinia.cli.times import shown
 from prinia.cli.who import by_somebody
 from prinia.job import JobState
@@ -67,18 +68,15 @@ def _since(pause: Pause) -> str:
     return f"since {shown(pause.at)}{'' if pause.by is None else f' by {pause.by}'}"
 
 
-def _pausing(function: Callable[..., None]) -> Callable[..., None]:
-    """What pause and resume take."""
-    for option in reversed((
-        click.argument("queues", nargs=-1, metavar="[QUEUE]..."),
-        click.option("--queue", "-q", "more_queues", multiple=True, metavar="QUEUE", help="The same as QUEUE."),
-        click.option("--task", "tasks", multiple=True, metavar="TASK", help="The jobs of this task; may be repeated."),
-        click.option("--all", "everything", is_flag=True, help="Everything: all queues, all tasks."),
-        by_somebody,
-        on_database,
-    )):  # fmt: skip
-        function = option(function)
-    return function
+#: What pause and resume take.
+_pausing = stack(
+    click.argument("queues", nargs=-1, metavar="[QUEUE]..."),
+    click.option("--queue", "-q", "more_queues", multiple=True, metavar="QUEUE", help="The same as QUEUE."),
+    click.option("--task", "tasks", multiple=True, metavar="TASK", help="The jobs of this task; may be repeated."),
+    click.option("--all", "everything", is_flag=True, help="Everything: all queues, all tasks."),
+    by_somebody,
+    on_database,
+)
 
 
 @click.command(epilog="Examples: prinia pause email; prinia pause --task send; prinia pause --all")

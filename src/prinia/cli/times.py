@@ -11,7 +11,6 @@ from typing import TypeVar
 import click
 
 from prinia import wording
-from prinia.wording import span
 
 T = TypeVar("T")
 
@@ -75,8 +74,7 @@ def checked(read: Callable[[str], T]) -> Callable[[click.Context, click.Paramete
 
 def distance(moment: datetime) -> str:
     """How far a moment is from now: "3m ago", "in 2h"."""
-    seconds = (moment - datetime.now(UTC)).total_seconds()
-    return f"in {span(seconds)}" if seconds > 0 else f"{span(-seconds)} ago"
+    return wording.distance(moment, now=datetime.now(UTC))
 
 
 def shown(moment: datetime) -> str:

@@ -12,6 +12,7 @@ from prinia.cli.database import choose_app, on_database
 from prinia.cli.groups import ListingGroup
 from prinia.cli.instances import find_worker, short_ids
 from prinia.cli.output import print_json, print_table
+from prinia.cli.stacking import stack
 from prinia.cli.who import by_somebody
 from prinia.overview import WorkerRecord
 from prinia.wording import span
@@ -60,13 +61,8 @@ def _milliseconds(seconds: float | None) -> str:
     return f"{seconds * 1000:.0f}ms" if seconds < 1 else span(seconds)
 
 
-def _telling(function: Callable[..., None]) -> Callable[..., None]:
-    """What all of them take."""
-    for option in reversed((
-        click.argument("instances", nargs=-1, required=True, metavar="INSTANCE..."), by_somebody, on_database
-    )):  # fmt: skip
-        function = option(function)
-    return function
+#: What all of them take.
+_telling = stack(click.argument("instances", nargs=-1, required=True, metavar="INSTANCE..."), by_somebody, on_database)
 
 
 @workers.command(epilog=_INSTANCES)

@@ -111,8 +111,8 @@ class _Collector:
             self._unseen[name] = _why(error)
             return None
 
-    def _run(self, query: str, params: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
-        return self._line.run(self._sql.query(query), params or {})
+    def _run(self, query: str, params: Mapping[str, Any] | None = None, **parts: str) -> list[tuple[Any, ...]]:
+        return self._line.run(self._sql.query(query, **parts), params or {})
 
     # -- the server ---------------------------------------------------------------------------------------------------
 
@@ -218,10 +218,8 @@ class _Collector:
         return Leader(instance=instance, term=term)
 
     def _waiting(self) -> tuple[Waiting, ...]:
-        return tuple(
-            Waiting(queue=queue, task=task, jobs=jobs, more=more)
-            for queue, task, jobs, more in self._run("examine_waiting", {"limit": _FIRST})
-        )
+        rows = self._run("examine_waiting", {"limit": _FIRST}, lanes=self._sql.part("lanes"))
+        return tuple(Waiting(queue=queue, task=task, jobs=jobs, more=more) for queue, task, jobs, more in rows)
 
     def _failures(self) -> Failures:
         rows = self._run("examine_failures", {"limit": _LATEST})

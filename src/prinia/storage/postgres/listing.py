@@ -144,7 +144,7 @@ class Listing:
 
     def _queues(self, limit: int) -> Script[list[QueueRecord]]:
         standing = Standing(limit)
-        standing.add_queues((yield self._sql.query("queues"), {"limit": limit}))
+        standing.add_queues((yield self._sql.query("queues", lanes=self._sql.part("lanes")), {"limit": limit}))
         standing.add_completed((yield self._sql.query("completed"), {"limit": limit}))
         if standing.needs_sample:
             live_percent, finished_percent = yield from self._percents()

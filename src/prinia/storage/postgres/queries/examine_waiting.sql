@@ -1,29 +1,6 @@
 -- Of which tasks ready jobs wait: of each lane (a queue and a priority) the first ones are looked at, where those stay
 -- that nobody runs. The last column says that there are more.
-with recursive lanes (queue, priority) as (
-    (select j.queue, j.priority
-       from {schema}.jobs j
-      where j.limit_key is null
-      order by j.queue, j.priority desc
-      limit 1)
-    union all
-    select next.queue, next.priority
-      from lanes l
-      cross join lateral (
-           (select j.queue, j.priority
-              from {schema}.jobs j
-             where j.limit_key is null and j.queue = l.queue and j.priority < l.priority
-             order by j.priority desc
-             limit 1)
-           union all
-           (select j.queue, j.priority
-              from {schema}.jobs j
-             where j.limit_key is null and j.queue > l.queue
-             order by j.queue, j.priority desc
-             limit 1)
-           limit 1
-      ) next
-)
+with recursive {lanes}
 select l.queue, head.task, sum(head.jobs)::bigint, bool_or(head.looked_at = %(limit)s::bigint)
   from lanes l
   cross join lateral (

@@ -4,31 +4,7 @@
 with recursive clock as materialized (
     select clock_timestamp() as now
 ),
--- A lane is a queue and a priority: one index descent each.
-lanes (queue, priority) as (
-    (select j.queue, j.priority
-       from {schema}.jobs j
-      where j.limit_key is null
-      order by j.queue, j.priority desc
-      limit 1)
-    union all
-    select next.queue, next.priority
-      from lanes l
-      cross join lateral (
-           (select j.queue, j.priority
-              from {schema}.jobs j
-             where j.limit_key is null and j.queue = l.queue and j.priority < l.priority
-             order by j.priority desc
-             limit 1)
-           union all
-           (select j.queue, j.priority
-              from {schema}.jobs j
-             where j.limit_key is null and j.queue > l.queue
-             order by j.queue, j.priority desc
-             limit 1)
-           limit 1
-      ) next
-),
+{lanes},
 unsuccessful (queue, state) as (
     (select f.queue, f.state
        from {schema}.archive f
