@@ -30,6 +30,9 @@ PATIENCE = 0.5
 #: Seconds for a client to send its request, and bytes of it.
 REQUEST_TIMEOUT = 5.0
 LONGEST_REQUEST = 8192
+#: A connection goes through the event loop so often before it is `HealthServer`'s: the task that accepts it, its
+#: transport, its protocol.
+_ROUNDS_OF_ACCEPTING = 3
 
 Probe: TypeAlias = Literal["live", "ready"]
 #: Whether all is well, and what is said of it.
@@ -173,7 +176,7 @@ class HealthServer:
         self.address = address
         if address.path is None:
             self.address = Address(address.host, self._socket.getsockname()[1])
-        self._loop = asyncio.new_event_loop()
+        self._loop = asyncio.SelectorEventLoop()
         self._ended: asyncio.Future[None] = self._loop.create_future()
         self._answering: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
         self._thread = threading.Thread(target=self._serve, name="prinia-health", daemon=True)
@@ -200,10 +203,13 @@ class HealthServer:
         serving = asyncio.start_server if self.address.path is None else asyncio.start_unix_server
         server = await serving(self._accept, sock=self._socket, limit=LONGEST_REQUEST)
         await self._ended
-        server.close()
-        await asyncio.sleep(0)  # what was accepted just now
+        # Accept nothing more, and let what was accepted become connections: a server that is closed first loses them.
+        self._loop.remove_reader(self._socket)
+        for _ in range(_ROUNDS_OF_ACCEPTING):
+            await asyncio.sleep(0)
         for writer in self._answering.values():
             writer.close()
+        server.close()
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         # A task that is cancelled before it began would leave its connection open.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import os
 import socket
@@ -237,6 +238,16 @@ def test_a_socket_in_use_is_kept_and_one_left_behind_is_taken(tmp_path: Path) ->
     assert (tmp_path / "health.sock").read_text() == "somebody's"
     with pytest.raises(HealthError, match="cannot be served: No such file"):
         HealthServer(Address(path="/nonexistent/x.sock"), check_of(list))
+
+
+def test_what_is_accepted_while_it_closes_is_closed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Whatever is left open is told by the garbage collector, and fails the test."""
+    address = path_of(tmp_path)
+    for _ in range(200):
+        with HealthServer(address, check_of(list)), socket.socket(socket.AF_UNIX) as client:
+            client.connect(str(address.path))
+    gc.collect()
+    assert caplog.records == []
 
 
 async def test_asking_where_nobody_is(tmp_path: Path) -> None:
